@@ -1,0 +1,3 @@
+"""fedrecgel: a federated recommender on Flower."""
+
+__version__ = "0.1.0"

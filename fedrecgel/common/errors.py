@@ -1,0 +1,42 @@
+"""The errors and warnings of fedrecgel.
+
+Everything that a user, a file, a message or a node can cause is one of these::
+
+    FedRecError
+    +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
+    +-- DataError         an interaction file or a prepared data set
+    +-- RunError          a run folder or a checkpoint: missing, damaged, of another format or data set
+    +-- FederationError   nodes, messages and rounds: nobody answers, too few good replies
+        +-- ReplyError    one reply that cannot be accepted (counted; the round goes on)
+
+Each carries one line: what is wrong, where, and what to do. The command line prints that line and
+exits with code 2. Anything else that escapes is a defect of ours and keeps its traceback.
+"""
+
+
+class FedRecError(Exception):
+    """Root of all errors that fedrecgel raises on purpose."""
+
+
+class ConfigError(FedRecError):
+    """A setting is unknown, of the wrong type, out of range or contradicts another."""
+
+
+class DataError(FedRecError):
+    """An interaction file or a prepared data set cannot be used as it is."""
+
+
+class RunError(FedRecError):
+    """A run folder or checkpoint is missing, damaged, or belongs to something else."""
+
+
+class FederationError(FedRecError):
+    """The federation cannot go on: no nodes, or too few usable replies."""
+
+
+class ReplyError(FederationError):
+    """One node's reply cannot be accepted."""
+
+
+class DataWarning(UserWarning):
+    """Data are usable but suspicious."""
