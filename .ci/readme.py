@@ -1,7 +1,7 @@
 """Run the code blocks of a Markdown file that are marked ``run``, as a reader would paste them.
 
-A block is marked by the word after its language: "```bash run" or "```python run". All blocks run in
-one temporary folder, in order, with this interpreter's ``fedrecgel`` first on the path.
+A block is marked by the word after its language: "```bash run" or "```python run". They run in one
+temporary folder, in order, with this interpreter's ``fedrecgel`` first on the path.
 
 Usage: python readme.py README.md
 """
