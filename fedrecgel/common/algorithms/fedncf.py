@@ -1,0 +1,204 @@
+"""FedNCF, trained as FedRecGEL trains it: both radii 0.
+
+Perifanis, Efraimidis: "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242, 2022,
+arXiv 2106.04405. In the comparison of FedRecGEL (arXiv 2603.11503) FedNCF is the same network and
+the same exchange without sharpness-awareness: a client sends the gradient of the shared tensors, the
+server averages it over the users and takes one optimiser step.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
+from fedrecgel.common.algorithms.view import ScorerView
+from fedrecgel.common.blocks import cut_blocks
+from fedrecgel.common.config import Config, setting
+from fedrecgel.common.hashing import Keys
+from fedrecgel.common.interactions import Interactions
+from fedrecgel.common.optimizers import SERVER_OPTIMIZERS, adam_state, adam_step, server_optimizer
+from fedrecgel.common.samples import Samples, draw_samples
+from fedrecgel.common.scorers import make_scorer
+from fedrecgel.common.scorers.base import Block, Gradients, Kernel
+from fedrecgel.common.sharpness import ascent_scale
+from fedrecgel.common.state import State, Tensors, Update, resolve_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNCFConfig(Config):
+    """Settings of algorithms that send the gradient of a shared model."""
+
+    algorithm: ClassVar[str] = "fedncf"
+
+    scorer: str = setting("neumf", "scoring function", choices=("neumf", "dot"))
+    embedding_dim: int = setting(32, "size of the embeddings (neumf: of its product part)", low=1)
+    init_std: float = setting(0.01, "standard deviation of initial embeddings", low=0)
+    loss: str = setting(
+        "chunked-sum",
+        "chunked-sum: sum of the means over chunks of 128 samples, as in the paper; mean over the user's samples",
+        choices=("chunked-sum", "mean"),
+    )
+    local_lr: float = setting(0.1, "learning rate of the private Adam", low=0)
+    private_steps: int = setting(1, "private steps a round; the last is taken with the shared gradient", low=1)
+    private_weight_decay: float = setting(0.0, "L2 penalty on the private vector", low=0)
+    server_optimizer: str = setting("adam", "torch optimiser of the server", choices=SERVER_OPTIMIZERS)
+    server_lr: float = setting(0.001, "learning rate of the server", low=0)
+    item_weight_decay: float = setting(0.0, "L2 penalty on the item rows touched in a round", low=0)
+
+
+GradientConfig = TypeVar("GradientConfig", bound=FedNCFConfig)
+
+
+class GradientAlgorithm(Algorithm[GradientConfig]):
+    """Private vector stepped by Adam on the client, shared gradient averaged by the server.
+
+    Shared are ``items`` (M, D) and the scorer's network; private are ``user`` (P,) and the moments of
+    its Adam. The radii of `radii` make the gradients sharpness-aware (`fedrecgel.common.sharpness`).
+    """
+
+    @property
+    def radii(self) -> tuple[float, float]:
+        """Perturbation radii of the shared and of the private group."""
+        return 0.0, 0.0
+
+    def __init__(self, config: GradientConfig, num_items: int) -> None:
+        super().__init__(config, num_items)
+        self.scorer = make_scorer(config.scorer, config.embedding_dim)
+        self.tensors = Tensors(
+            shared=frozenset({"items", *self.scorer.network_shapes}),
+            item_rows=frozenset({"items"}),
+            private=frozenset({"user", "adam_mean", "adam_square", "adam_step"}),
+        )
+
+    def init_server(self) -> ServerState:
+        """See `Algorithm.init_server`."""
+        config = self.config
+        items = self.scorer.init_items(self.num_items, config.seed, config.init_std)
+        shared = self.cast({"items": items, **self.scorer.init_network(config.seed)})
+        optimizer = server_optimizer(config.server_optimizer, shared.values(), config.server_lr)
+        return ServerState(shared, optimizer=optimizer)
+
+    def init_private(self, keys: Keys) -> State:
+        """See `Algorithm.init_private`."""
+        user = self.scorer.init_users(keys, self.config.seed, self.config.init_std).to(self.dtype)
+        return {"user": user, **adam_state(user)}
+
+    def aggregate(self, server: ServerState, updates: dict[int, Update], round: int) -> None:
+        """One step of the server's optimiser on the mean gradient over the accepted users."""
+        update, optimizer = updates[-1], server.optimizer
+        assert optimizer is not None
+        for name, value in server.shared.items():
+            value.grad = torch.zeros_like(value)
+            if name in update.rows:
+                index, rows = update.rows[name]
+                decay = self.config.item_weight_decay * value[index]
+                value.grad[index] = rows / update.users + decay
+            elif name in update.dense:
+                value.grad += update.dense[name] / update.users
+        optimizer.step()
+
+    def personal_view(self, download: Download, private: State) -> ScorerView:
+        """See `Algorithm.personal_view`."""
+        return ScorerView(self.scorer, download.shared, private["user"])
+
+    # --- client, one user at a time: autograd, the plain reference ------------------------------
+
+    def local_update(
+        self, download: State, private: State, data: Interactions, round: int
+    ) -> tuple[Update, State]:
+        """See `Algorithm.local_update`."""
+        samples = self._draw(data, round)
+        items = torch.from_numpy(samples.items)
+        block = Block(items, *(torch.from_numpy(w).to(self.dtype) for w in (samples.positive, samples.total)))
+        network = {name: download[name] for name in self.scorer.network_shapes}
+        shared = {"items": download["items"][items], **network}
+        user, adam = private["user"], private
+        for _ in range(self.config.private_steps - 1):
+            user, adam = self._private_step(user, self.private_gradient(block, shared, user), adam)
+        gradient, user_gradient, loss = self.gradients(block, shared, user)
+        user, adam = self._private_step(user, user_gradient, adam)
+        rows = gradient.pop("items")
+        return Update({"items": (items, rows)}, gradient, 1, float(loss)), {"user": user, **adam}
+
+    def gradients(self, block: Block, shared: State, user: Tensor) -> tuple[State, Tensor, Tensor]:
+        """Gradient by the shared group, by the private group, and the loss, at one point."""
+        names = list(shared)
+        leaves = [value.detach().requires_grad_() for value in (*shared.values(), user)]
+        state = dict(zip(names, leaves[:-1], strict=True))
+        loss = block.losses(self.scorer.score(state["items"], state, leaves[-1]))
+        *found, user_gradient = torch.autograd.grad(loss, leaves)
+        return dict(zip(names, found, strict=True)), user_gradient, loss.detach()
+
+    def private_gradient(self, block: Block, shared: State, user: Tensor) -> Tensor:
+        """Gradient by the private group alone."""
+        leaf = user.detach().requires_grad_()
+        loss = block.losses(self.scorer.score(shared["items"], shared, leaf))
+        return torch.autograd.grad(loss, leaf)[0]
+
+    # --- client, many users at once --------------------------------------------------------------
+
+    @torch.no_grad()
+    def block_update(
+        self, download: Download, private: State, data: Interactions, round: int
+    ) -> tuple[Update, State]:
+        """See `Algorithm.block_update`."""
+        device = resolve_device(self.config.device)
+        samples = self._draw(data, round)
+        touched, place_of = np.unique(samples.items, return_inverse=True)
+        shared = {name: value.to(device) for name, value in download.shared.items()}
+        kernel = self.scorer.kernel({name: shared[name] for name in self.scorer.network_shapes})
+        sums = shared["items"].new_zeros((len(touched), self.scorer.row_size))
+        network: State = {}
+        result = {name: torch.empty_like(value) for name, value in private.items()}
+        loss = 0.0
+        size = self.config.block_size or self.scorer.block_samples
+        for users, place, block in cut_blocks(samples, size, self.dtype, device):
+            rows = shared["items"][block.index]
+            own = {name: value[users].to(device) for name, value in private.items()}
+            gradients, state = self._train_block(kernel, block, rows, own)
+            flat = torch.from_numpy(place_of[place].ravel()).to(device)
+            sums.index_add_(0, flat, gradients.rows.flatten(0, 1))
+            for name, value in gradients.network.items():
+                network[name] = network[name] + value if name in network else value
+            for name, value in state.items():
+                result[name][users] = value.to(result[name].device)
+            loss += float(gradients.losses.double().sum())
+        index = torch.from_numpy(touched)
+        dense = {name: value.cpu() for name, value in network.items()}
+        return Update({"items": (index, sums.cpu())}, dense, data.num_users, loss), result
+
+    def _train_block(
+        self, kernel: Kernel, block: Block, rows: Tensor, private: State
+    ) -> tuple[Gradients, State]:
+        rho_shared, rho_private = self.radii
+        user, adam = private["user"], private
+        for _ in range(self.config.private_steps - 1):
+            gradient = kernel.private_gradient(block, rows, user)
+            if rho_private > 0:
+                scale = ascent_scale(gradient.square().sum(-1, keepdim=True), rho_private)
+                gradient = kernel.private_gradient(block, rows, user + scale * gradient)
+            user, adam = self._private_step(user, gradient, adam)
+        gradients = kernel.sam_gradients(block, rows, user, rho_shared, rho_private)
+        user, adam = self._private_step(user, gradients.users, adam)
+        return gradients, {"user": user, **adam}
+
+    def _private_step(self, user: Tensor, gradient: Tensor, adam: State) -> tuple[Tensor, State]:
+        if self.config.private_weight_decay > 0:
+            gradient = gradient + self.config.private_weight_decay * user
+        return adam_step(user, gradient, adam, self.config.local_lr)
+
+    def _draw(self, data: Interactions, round: int) -> Samples:
+        config = self.config
+        return draw_samples(
+            data, num_negatives=config.num_negatives, loss=config.loss, seed=config.seed, round=round
+        )
+
+
+class FedNCF(GradientAlgorithm[FedNCFConfig]):
+    """`GradientAlgorithm` with plain gradients."""
+
+    name: ClassVar[str] = "fedncf"
+    config_class: ClassVar[type[Config]] = FedNCFConfig

@@ -1,0 +1,121 @@
+"""State as named tensors, and the reduced update that leaves a node.
+
+A `State` maps names to tensors. What a name may do is declared once per algorithm by `Tensors`:
+shared tensors travel both ways, private ones never leave their node, addressed ones travel from the
+server to particular users only. Everything else is refused (default deny).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrecgel.common.errors import ConfigError
+
+State = dict[str, Tensor]
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def resolve_device(name: str) -> torch.device:
+    """``cpu``, ``cuda[:n]`` or ``auto`` (CUDA if there is one) as a torch device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name != "cpu" and not name.startswith("cuda"):
+        raise ConfigError(f"setting 'device' cannot be '{name}'; choose from cpu, cuda, auto")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"device '{name}' asked for, but torch sees no GPU; use cpu or auto")
+    return torch.device(name)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Which tensors an algorithm has, by what may happen to them.
+
+    Attributes
+    ----------
+    shared
+        Sent by the server to every node; the only names an update may have.
+    item_rows
+        Those of ``shared`` whose first axis is the catalogue: an update holds the touched rows only.
+    private
+        Kept on the node, one slice per user; never in a message.
+    addressed
+        Sent by the server to the users they belong to.
+    """
+
+    shared: frozenset[str]
+    item_rows: frozenset[str]
+    private: frozenset[str]
+    addressed: frozenset[str] = frozenset()
+
+
+@dataclass
+class Update:
+    """Sum of the updates of ``users`` users.
+
+    Attributes
+    ----------
+    rows : name -> (index (R,) int64 sorted and distinct, values (R, ...))
+        Sums over the touched rows of tensors in `Tensors.item_rows`.
+    dense : name -> values
+        Sums of the other shared tensors.
+    users : int
+        How many users are in the sums.
+    loss : float
+        Sum over these users of the training loss before the step.
+    """
+
+    rows: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    dense: State = field(default_factory=dict)
+    users: int = 0
+    loss: float = 0.0
+
+    @classmethod
+    def total(cls, updates: "Sequence[Update]") -> "Update":
+        """Sum of several updates: rows add where they meet and join where they do not."""
+        if len(updates) == 1:
+            return updates[0]
+        result = cls(users=sum(u.users for u in updates), loss=math.fsum(u.loss for u in updates))
+        for name in {name: None for update in updates for name in update.rows}:
+            parts = [update.rows[name] for update in updates if name in update.rows]
+            index, place = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
+            values = parts[0][1].new_zeros((len(index), *parts[0][1].shape[1:]))
+            values.index_add_(0, place, torch.cat([part[1] for part in parts]))
+            result.rows[name] = (index, values)
+        for name in {name: None for update in updates for name in update.dense}:
+            dense = [update.dense[name] for update in updates if name in update.dense]
+            result.dense[name] = torch.stack(dense).sum(0)
+        return result
+
+
+def stack_users(states: list[State]) -> State:
+    """One state with a leading user axis from one state per user."""
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def take_users(state: State, users: Tensor) -> State:
+    """Slices of a state with a leading user axis."""
+    return {name: value[users] for name, value in state.items()}
+
+
+class _Unlocked:
+    """Presents a read-only array as writable, so that torch takes it without a copy."""
+
+    def __init__(self, array: np.ndarray) -> None:  # type: ignore[type-arg]
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+        self._keep_alive = array
+
+
+def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:  # type: ignore[type-arg]
+    """A tensor over the memory of ``array`` (moved if the device needs it); never write into it.
+
+    torch has no read-only tensors and would warn or copy; messages are megabytes and are only read.
+    """
+    if not array.flags.writeable:
+        array = np.asarray(_Unlocked(array))
+    return torch.from_numpy(array).to(device)
