@@ -5,9 +5,9 @@ Written out by hand instead of by autograd, so that the work is what the mathema
 - The first layer acts on ``[user | item]``. Its user half is one vector per user, added to the item
   half of every sample, and so are the gradients that belong to it.
 - At the unperturbed network all users share the weights: one matrix product over all samples.
-- A shared perturbation gives user ``u`` the weights ``W + c_u G_u`` with ``G_u = D_u^T X_u``, summed
-  over their samples: gradient by the layer's output times the layer's input. ``G_u`` is formed, by
-  batched products: the low-rank ``X W^T + c (X X_u^T) D_u`` costs more from about 20 samples on.
+- A shared perturbation gives user ``u`` the weights ``W + c_u G_u`` with ``G_u = D_u^T X_u``:
+  gradient by the layer's output times the layer's input, summed over the user's samples. ``G_u`` is
+  formed, by batched products: the low-rank ``X W^T + c (X X_u^T) D_u`` costs more from about 20 samples on.
 - The private pass moves the user vectors alone. It reuses the item half of the first layer and
   needs no weight gradients.
 
