@@ -1,0 +1,57 @@
+"""Warnings about metrics that are too good, too bad, or no better than no model at all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["sanity_warnings"]
+
+_WATCHED = ("hr@10", "ndcg@10")
+_TOO_GOOD = 0.99
+_NORMAL_975 = 1.96
+
+
+def sanity_warnings(report: Mapping[str, Any], split: str) -> list[str]:
+    """One line for each suspicious metric of a report (``[]`` when all is well).
+
+    Looks at hr@10 and ndcg@10 of both rankings beside ``chance``, ``popularity`` and the paired
+    ``difference`` to popularity, all in the report.
+    """
+    found = []
+    for ranking in ("sampled", "full"):
+        for name in _WATCHED:
+            cell = report[split][ranking][name]
+            if cell["value"] is None:
+                continue
+            found += _extremes(f"{ranking} {name}", cell["value"])
+            found += _chance(f"{ranking} {name}", cell, report["chance"][ranking][name]["value"])
+            found += _popularity(ranking, name, cell["value"], report)
+    evaluated, eligible = report["users"]["evaluated"], report["users"]["eligible"]
+    if evaluated < eligible:
+        found.append(f"only {evaluated} of {eligible} users with a held-out item were evaluated")
+    return found
+
+
+def _extremes(name: str, value: float) -> list[str]:
+    if value > _TOO_GOOD:
+        return [f"{name} is {value:.4f}: does the model see the held-out items, or are there few?"]
+    if value == 0:
+        return [f"{name} is exactly 0: no user's held-out item is found"]
+    return []
+
+
+def _chance(name: str, cell: Mapping[str, Any], chance: float) -> list[str]:
+    if abs(cell["value"] - chance) > _NORMAL_975 * (cell["se"] or 0.0):
+        return []
+    return [f"{name} is {cell['value']:.4f}, no different from chance ({chance:.4f})"]
+
+
+def _popularity(ranking: str, name: str, value: float, report: Mapping[str, Any]) -> list[str]:
+    popular = report["popularity"][ranking][name]["value"]
+    delta = report["difference"][ranking][name]
+    if value >= popular:
+        return []
+    se = "" if delta["se"] is None else f" ± {delta['se']:.4f}"
+    return [
+        f"{ranking} {name} is {value:.4f}, below popularity ({popular:.4f}): "
+        f"difference {delta['value']:+.4f}{se}"
+    ]
