@@ -1,0 +1,207 @@
+"""Which separator, header and columns a text file has, judged by its first lines."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedrecgel.common.errors import DataError
+
+ROLES = ("user", "item", "time", "rating")
+BLANKS = "blanks"
+SEPARATORS = ("::", "\t", ";", "|", ",", BLANKS)
+_NAMED = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "pipe": "|", " ": BLANKS}
+_NAMED |= {"blank": BLANKS, "space": BLANKS, "spaces": BLANKS, "colons": "::"}
+
+_ALIASES = {
+    "user": "user userid uid users usr userno customer customerid reviewerid visitorid member"
+    " memberid account accountid person personid profileid client clientid",
+    "item": "item itemid iid items movie movieid product productid asin parentasin artist artistid"
+    " article articleid book bookid isbn song songid track trackid video videoid business"
+    " businessid sku news newsid content contentid game gameid appid gmapid recipeid adid",
+    "time": "time timestamp ts date datetime createdat eventtime unixreviewtime unixtime",
+    "rating": "rating ratings score stars star rate overall weight value count plays playcount"
+    " click",
+}
+_DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to read a file: separator, header and the position of each column."""
+
+    separator: str
+    header: tuple[str, ...] | None
+    width: int
+    columns: Mapping[str, int]
+    """Position, from 0, of ``user``, ``item`` and, where there are, ``time`` and ``rating``."""
+
+
+def separator_named(text: str) -> str:
+    """Translate what a user writes (``tab``, ``comma``, ``\\t``, ...) to a separator."""
+    separator = _NAMED.get(text, text)
+    if separator in ("", '"', "\n"):
+        raise DataError(f"separator {text!r} cannot be used; try one of {', '.join(_NAMED)}")
+    return separator
+
+
+def fields_of(line: str, separator: str) -> list[str]:
+    """Split one line; an unclosed quote is a ``csv.Error``."""
+    if separator == BLANKS:
+        single = re.sub(r"\s+", " ", line.strip(), flags=re.ASCII)
+        return next(csv.reader([single], delimiter=" ", strict=True), [])
+    if len(separator) > 1:
+        return line.split(separator)
+    return next(csv.reader([line], delimiter=separator, strict=True), [])
+
+
+def guess_layout(
+    lines: Sequence[str], where: str, separator: str | None, wanted: Mapping[str, str | int | None]
+) -> Layout:
+    """Judge by the first non-blank lines; ``wanted`` names columns (or positions from 1) by role."""
+    separator = separator_named(separator) if separator else guess_separator(lines, where)
+    rows = [fields for line in lines if (fields := _try_fields(line, separator))]
+    if not rows:
+        raise DataError(
+            f"{where}: no line can be split by {separator!r}, the first is {lines[0]!r}"
+        )
+    header = tuple(f.strip() for f in rows[0]) if _has_header(rows, wanted) else None
+    if header is None:
+        width = Counter(len(row) for row in rows).most_common(1)[0][0]
+    else:
+        width = len(header)
+    body = [row for row in rows[header is not None :] if len(row) == width]
+    if width < 2:
+        raise DataError(
+            f"{where}: only one column with separator {separator!r}, line 1 is {lines[0][:80]!r};"
+            " set --separator"
+        )
+    return Layout(separator, header, width, guess_columns(header, width, body, where, wanted))
+
+
+def guess_separator(lines: Sequence[str], where: str) -> str:
+    """Choose the separator that gives the same number (2 or more) of fields in most lines."""
+    plain = [re.sub(r'"[^"]*"', "q", line) for line in lines]
+    best, best_share = "", 0.0
+    for separator in SEPARATORS:
+        splitter = None if separator == BLANKS else separator
+        counts = Counter(len(line.split(splitter)) for line in plain)
+        count, hits = max(counts.items(), key=lambda pair: (pair[0] > 1, pair[1]))
+        if count > 1 and hits / len(plain) > best_share:
+            best, best_share = separator, hits / len(plain)
+    if not best:
+        raise DataError(
+            f"{where}: cannot tell the separator, line 1 is {lines[0][:80]!r}; set --separator"
+        )
+    return best
+
+
+def guess_columns(
+    header: Sequence[str] | None,
+    width: int,
+    body: Sequence[Sequence[str]],
+    where: str,
+    wanted: Mapping[str, str | int | None],
+) -> dict[str, int]:
+    """Find the position of each role: as wanted, else by name, else (no header) by place."""
+    chosen = {
+        role: _position(column, header, width, where)
+        for role, column in wanted.items()
+        if column is not None
+    }
+    if header is not None:
+        for role in ROLES:
+            if role not in chosen and (found := _by_alias(role, header)) is not None:
+                chosen[role] = found
+    else:
+        _by_place(chosen, width, body, where)
+    for role in ("user", "item"):
+        if role not in chosen:
+            raise DataError(
+                f"{where}: cannot tell which column holds the {role}s; the columns are"
+                f" {', '.join(header or ())}; set --{role}-column"
+            )
+    if len(set(chosen.values())) < len(chosen):
+        raise DataError(f"{where}: two of {', '.join(chosen)} are the same column; set --*-column")
+    return chosen
+
+
+def _try_fields(line: str, separator: str) -> list[str]:
+    try:
+        return fields_of(line, separator)
+    except csv.Error:
+        return []
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.split(":")[0].lower())
+
+
+def _by_alias(role: str, header: Sequence[str]) -> int | None:
+    names = [_plain(name) for name in header]
+    return next((names.index(alias) for alias in _ALIASES[role].split() if alias in names), None)
+
+
+def _has_header(rows: Sequence[Sequence[str]], wanted: Mapping[str, str | int | None]) -> bool:
+    first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    stripped = [f.strip() for f in first]
+    if any(isinstance(name, str) and name in stripped for name in wanted.values()):
+        return True
+    if any(_by_alias(role, first) is not None for role in ("user", "item")):
+        return True
+    # A first line of words above a column of numbers.
+    return any(
+        not _is_number(first[k]) and first[k].strip() and all(_is_number(row[k]) for row in rest)
+        for k in range(len(first))
+        if rest
+    )
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _position(column: str | int, header: Sequence[str] | None, width: int, where: str) -> int:
+    if header is not None and isinstance(column, str) and column in header:
+        return list(header).index(column)
+    if str(column).isdigit() and 1 <= int(column) <= width:
+        return int(column) - 1
+    if header is None:
+        raise DataError(
+            f"{where}: no column {column!r}: no header; use a position from 1 to {width}"
+        )
+    raise DataError(f"{where}: no column {column!r}; the columns are {', '.join(header)}")
+
+
+def _by_place(
+    chosen: dict[str, int], width: int, body: Sequence[Sequence[str]], where: str
+) -> None:
+    """Without header: user, item first; then the first column of times, then one of numbers."""
+    free = [k for k in range(width) if k not in chosen.values()]
+    for role in ("user", "item"):
+        if role not in chosen and free:
+            chosen[role] = free.pop(0)
+            if body and all(_DATE.match(row[chosen[role]].strip()) for row in body):
+                raise DataError(
+                    f"{where}: column {chosen[role] + 1} holds dates, not {role}s; set --user-column"
+                    " and --item-column (positions count from 1)"
+                )
+    for role, fits in (("time", _looks_like_time), ("rating", _looks_like_rating)):
+        if role not in chosen:
+            found = next((k for k in free if fits([row[k].strip() for row in body])), None)
+            if found is not None:
+                chosen[role] = found
+                free.remove(found)
+
+
+def _looks_like_time(values: Sequence[str]) -> bool:
+    """Whether values are dates, or numbers of seconds since 1970 from 1973 on."""
+    full = [v for v in values if v]
+    return bool(full) and all(_DATE.match(v) or (_is_number(v) and float(v) >= 1e8) for v in full)
+
+
+def _looks_like_rating(values: Sequence[str]) -> bool:
+    full = [v for v in values if v]
+    return bool(full) and all(_is_number(v) for v in full)

@@ -1,0 +1,59 @@
+"""Ids of users and items: opaque strings, only the empty one is missing."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+LONGEST = 256
+"""Longer ids are bad rows: they come from broken quoting, and fixed-width arrays hold all ids."""
+_WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of ids as numbers into the sorted distinct ids; -1 missing, -2 too long."""
+
+    codes: NDArray[np.int64]
+    ids: NDArray[np.str_]
+
+
+def code_ids(column: Any) -> Coded:
+    """Number the ids of a string column.
+
+    Blanks around an id do not count. Where every id of the column is a whole number, ``12.0`` is
+    ``12``; otherwise ids are left as they are (``007`` is not ``7``; ``NA`` and ``null`` are ids).
+    Ids are sorted as numbers where all are whole numbers, else as text.
+    """
+    encoded = pc.dictionary_encode(column)
+    raw = [text.strip() for text in encoded.dictionary.to_pylist()]
+    names, numeric = _without_fractions(raw)
+    distinct = sorted(
+        {name for name in names if name and len(name) <= LONGEST},
+        key=(lambda name: (int(name), name)) if numeric else None,
+    )
+    position = {name: index for index, name in enumerate(distinct)}
+    missing = {"": -1}
+    table = np.array([missing.get(n, position.get(n, -2)) for n in names], dtype=np.int64)
+    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    codes = table[indices] if len(table) else np.empty(0, dtype=np.int64)
+    return Coded(codes, np.array(distinct, dtype=np.str_))
+
+
+def _without_fractions(raw: list[str]) -> tuple[list[str], bool]:
+    """Cut ``.0`` off where all ids are whole numbers; tell whether they are."""
+    matches = [_WHOLE.fullmatch(name) for name in raw]
+    if not all(match or not name for match, name in zip(matches, raw, strict=True)):
+        return raw, False
+    # Python refuses to convert numbers of thousands of digits; such ids are too long anyway.
+    numeric = all(len(name) <= LONGEST for name in raw)
+    return [match.group(1) if match else name for match, name in zip(matches, raw)], numeric
+
+
+def strings(values: list[str]) -> Any:
+    """Return an arrow column of strings."""
+    return pa.array(values, type=pa.large_string())

@@ -1,0 +1,155 @@
+"""Lines of text to columns of strings, with the number of the line each row came from.
+
+Lines without quotes are split all at once. Lines with quotes go through the csv module one by one,
+so that an unclosed quote spoils its own line and never swallows the rows below it; only where the
+quoted text really goes on over several lines (a comment column, say) are these joined.
+"""
+
+import csv
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from fedrecgel.common.data.guess import BLANKS, Layout, fields_of
+
+Strings = Any
+"""A pyarrow array of strings."""
+_MOST_JOINED = 20
+_MOST_FAILED_JOINS = 1_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Good rows of a text file, in file order."""
+
+    columns: dict[str, Strings]
+    lines: NDArray[np.int64]
+    """Line number, from 1, of every row."""
+    bad: dict[str, NDArray[np.int64]]
+    """Line numbers of rows that could not be split, by reason."""
+    blank: int
+    repeated_headers: int
+
+
+def split_lines(data: bytes) -> Strings:
+    """Lines of UTF-8 text, without their ends."""
+    whole = pa.array([data], type=pa.large_binary()).cast(pa.large_string())
+    lines = pc.split_pattern(whole, "\n").flatten()
+    return lines.slice(0, len(lines) - 1) if data.endswith(b"\n") else lines
+
+
+def first_lines(lines: Strings, count: int = 200) -> list[str]:
+    """Return the first non-blank lines."""
+    head = lines.slice(0, 4 * count).to_pylist()
+    return [line for line in head if line.strip()][:count]
+
+
+def split_rows(lines: Strings, layout: Layout) -> Rows:
+    """Split every line into the columns of the layout."""
+    trimmed = pc.ascii_trim_whitespace(lines)
+    blank = _mask(pc.equal(trimmed, ""))
+    todo = ~blank
+    repeated = 0
+    if layout.header is not None:
+        headers = _mask(pc.equal(trimmed, pc.utf8_trim_whitespace(_first(trimmed, todo))))
+        repeated = int(headers.sum()) - 1
+        todo &= ~headers
+    nul = todo & _mask(pc.match_substring(lines, "\x00"))
+    todo &= ~nul
+    has_quotes = len(layout.separator) == 1 or layout.separator == BLANKS
+    quoted = todo & _mask(pc.match_substring(lines, '"')) & has_quotes
+    records, unclosed, wrong = _split_quoted(lines, np.flatnonzero(quoted), layout)
+    for first, last, _ in records:
+        todo[first : last + 1] = False
+    plain = np.flatnonzero(todo & ~quoted)
+    fields, offsets = _split_plain(lines.take(pa.array(plain)), layout.separator)
+    widths = np.diff(offsets)
+    good = widths == layout.width
+    where = np.concatenate([plain[good], np.array([r[0] for r in records], dtype=np.int64)])
+    order = np.argsort(where, kind="stable")
+    columns = {}
+    for role, k in layout.columns.items():
+        simple = fields.take(pa.array(offsets[:-1][good] + k))
+        special = pa.array([record[2][k] for record in records], type=pa.large_string())
+        columns[role] = pa.concat_arrays([simple, special]).take(pa.array(order))
+    bad = {"NUL byte": np.flatnonzero(nul) + 1, "quote not closed or misplaced": unclosed + 1}
+    ragged = dict(wrong)
+    for width in np.unique(widths[~good]):
+        found = plain[~good & (widths == width)]
+        ragged[int(width)] = np.sort(np.concatenate([ragged.get(int(width), found[:0]), found]))
+    for width, found in ragged.items():
+        bad[f"{width} fields instead of {layout.width}"] = found + 1
+    return Rows(columns, where[order] + 1, bad, int(blank.sum()), repeated)
+
+
+def _mask(values: Strings) -> NDArray[np.bool_]:
+    return np.array(values.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _first(values: Strings, where: NDArray[np.bool_]) -> Strings:
+    return values[int(np.argmax(where))]
+
+
+def _split_plain(lines: Strings, separator: str) -> tuple[Strings, NDArray[np.int64]]:
+    if separator == BLANKS:
+        split = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
+    else:
+        split = pc.split_pattern(lines, separator)
+    return split.flatten(), np.asarray(split.offsets.to_numpy(), dtype=np.int64)
+
+
+def _split_quoted(
+    lines: Strings, where: NDArray[np.int64], layout: Layout
+) -> tuple[list[tuple[int, int, list[str]]], NDArray[np.int64], dict[int, NDArray[np.int64]]]:
+    """Split lines with quotes; give (first line, last line, fields), and the bad ones."""
+    texts = lines.take(pa.array(where)).to_pylist()
+    records: list[tuple[int, int, list[str]]] = []
+    unclosed: list[int] = []
+    wrong: dict[int, list[int]] = {}
+    done, failed = -1, 0
+    for position, (line, text) in enumerate(zip(where.tolist(), texts, strict=True)):
+        if line <= done:
+            continue
+        try:
+            fields, last = fields_of(text, layout.separator), line
+        except csv.Error:
+            joined = None
+            if failed < _MOST_FAILED_JOINS:
+                joined = _join(lines, where[position:], layout)
+            if joined is None:
+                failed += 1
+                unclosed.append(line)
+                continue
+            fields, last = joined
+        if len(fields) != layout.width:
+            wrong.setdefault(len(fields), []).append(line)
+            continue
+        records.append((line, last, fields))
+        done = last
+    ragged = {width: np.array(found, dtype=np.int64) for width, found in wrong.items()}
+    return records, np.array(unclosed, dtype=np.int64), ragged
+
+
+def _join(lines: Strings, where: NDArray[np.int64], layout: Layout) -> tuple[list[str], int] | None:
+    """Read a record that goes on over several lines; None where that gives no proper row."""
+    if layout.separator == BLANKS:
+        return None
+    first = int(where[0])
+    for last in where[1:_MOST_JOINED].tolist():
+        if last - first > 10 * _MOST_JOINED:
+            return None
+        texts = lines.slice(first, last - first + 1).to_pylist()
+        ends = [text + "\n" for text in texts[:-1]] + texts[-1:]
+        try:
+            rows = list(csv.reader(ends, delimiter=layout.separator, strict=True))
+        except csv.Error:
+            continue
+        if len(rows) != 1 or len(rows[0]) != layout.width:
+            return None
+        broken = any("\n" in rows[0][k] for k in layout.columns.values())
+        return None if broken else (rows[0], last)
+    return None
