@@ -70,7 +70,7 @@ class ItemLists:
         return len(self.offsets) - 1
 
     def entries(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return all entries of the lists ``rows`` (B,): place of each in ``rows``, and its item."""
+        """Return all entries of the lists ``rows`` (B,): the place in ``rows``, and the item."""
         starts = np.asarray(self.offsets[rows], dtype=np.int64)
         lengths = np.asarray(self.offsets[rows + 1], dtype=np.int64) - starts
         which = np.repeat(np.arange(len(rows)), lengths)

@@ -4,6 +4,7 @@ Drawn through matplotlib's objects, without pyplot, so nothing global is touched
 needed. Imported only when a picture is wanted: matplotlib takes a second to load.
 """
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,10 +35,7 @@ def curves(history: Sequence[MetricRow], result: Mapping[str, Any], path: Path) 
     """
     split = "validation" if any(row.get("validation") for row in history) else "test"
     panels = [p for p in _PANELS if series(history, split, p[0], p[1])]
-    wide = 4.2 * (1 + len(panels))
-    figure = Figure(figsize=(wide, 3.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 1 + len(panels), squeeze=False)[0]
+    figure, axes = _canvas(1 + len(panels))
     _draw_loss(axes[0], history)
     for axis, (ranking, name, title) in zip(axes[1:], panels, strict=True):
         points = series(history, split, ranking, name)
@@ -48,6 +46,17 @@ def curves(history: Sequence[MetricRow], result: Mapping[str, Any], path: Path) 
         _finish(axis, result.get("round", {}).get("chosen"))
     figure.suptitle(_title(result), fontsize=11)
     _save(figure, path)
+
+
+def _canvas(panels: int) -> tuple[Figure, list[Axes]]:
+    # Two panels a row: about as wide as the column of a README, so its text stays readable.
+    columns, rows = min(panels, 2), math.ceil(panels / 2)
+    figure = Figure(figsize=(4.2 * columns, 2.9 * rows + 0.3), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[panels:]:
+        spare.set_visible(False)
+    return figure, axes[:panels]
 
 
 def _draw_loss(axis: Axes, history: Sequence[MetricRow]) -> None:

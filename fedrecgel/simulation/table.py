@@ -69,18 +69,17 @@ def _with_error(cell: Mapping[str, Any], sign: str = "") -> str:
 
 def _foot(result: Mapping[str, Any]) -> list[str]:
     items, overlap = result["items"], result["overlap"]
-    lines = [
-        f"items never trained: {items['never_trained']:,} of {items['all']:,}; they are the "
-        f"held-out item of {items['positives_never_trained']:,} users"
-    ]
+    lines = [f"items never trained: {items['never_trained']:,} of {items['all']:,}"]
     if items["positives_never_trained"]:
-        lines.append(f"  without those users: {_without(items['trained_positives_only'])}")
+        count, share = items["positives_never_trained"], items["positives_never_trained_share"]
+        lines.append(f"  held out for {count:,} users ({share:.1%}); metrics without these users:")
+        lines += _without(items["trained_positives_only"])
     if overlap["between_users"] is not None:
-        lines.append(
-            f"of ten recommended items two users share {overlap['between_users']:.1f}; "
-            f"{overlap['with_popularity_list']:.1f} are those of popularity, "
-            f"{overlap['with_ten_most_popular']:.1f} among the ten most popular"
-        )
+        lines += [
+            f"of ten recommended items two users share {overlap['between_users']:.1f};",
+            f"  {overlap['with_popularity_list']:.1f} are what popularity gives the same user,",
+            f"  {overlap['with_ten_most_popular']:.1f} are among the ten most popular",
+        ]
     if "best_by_test" in result:
         best = result["best_by_test"]
         cells = best["test"]["sampled"]
@@ -90,9 +89,10 @@ def _foot(result: Mapping[str, Any]) -> list[str]:
     return lines + [f"warning: {line}" for line in result["warnings"]]
 
 
-def _without(part: Mapping[str, Any]) -> str:
+def _without(part: Mapping[str, Any]) -> list[str]:
     names = ("hr@10", "ndcg@10")
-    return "; ".join(
-        f"{ranking} " + ", ".join(f"{name} {_with_error(part[ranking][name])}" for name in names)
+    return [
+        f"  {ranking:<8} "
+        + ", ".join(f"{name} {_with_error(part[ranking][name])}" for name in names)
         for ranking in ("sampled", "full")
-    )
+    ]
