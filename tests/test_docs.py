@@ -1,4 +1,4 @@
-"""Documents: their links lead somewhere."""
+"""Documents: their links lead somewhere, and the index knows every page."""
 
 import re
 from pathlib import Path
@@ -16,8 +16,16 @@ DOCUMENTS = [
 ]
 
 
+def local_links(page: Path) -> set[Path]:
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / target).resolve() for target in targets if "://" not in target}
+
+
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_relative_links_lead_to_something(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    local = [target for target in targets if "://" not in target]
-    assert [target for target in local if not (page.parent / target).exists()] == []
+    assert [target for target in local_links(page) if not target.exists()] == []
+
+
+def test_index_links_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    assert set(ROOT.glob("docs/*/*.md")) <= local_links(index)
