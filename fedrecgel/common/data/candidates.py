@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from fedrecgel.common.hashing import Keys, integers, mix
 
+_BLOCK = 4_096
+"""Users handled side by side; no draw depends on it."""
+
 
 def draw_candidates(
     seed: int,
@@ -43,26 +46,33 @@ def draw_candidates(
         fewer than ``C`` items left.
     """
     known = np.unique(known_users.astype(np.int64) * num_items + known_items)
-    users, items = known // num_items, known % num_items
-    starts = np.searchsorted(users, np.arange(len(keys) + 1))
-    ranks = _draw_ranks(mix(seed, purpose, keys), num_items - np.diff(starts), num_candidates)
-    # Of a user's known items, ascending, the k-th has (item - k) unknown ones below it: an unknown
-    # item of rank r stands above exactly those with item - k <= r.
-    below = users * (num_items + 1) + items - (np.arange(len(known)) - starts[users])
-    base = np.arange(len(keys), dtype=np.int64)[:, None] * (num_items + 1)
-    skipped = np.searchsorted(below, base + ranks, side="right") - starts[:-1, None]
-    return np.where(ranks >= 0, ranks + skipped, -1).astype(np.int32)
+    starts = np.searchsorted(known, np.arange(len(keys) + 1) * num_items)
+    candidates = np.empty((len(keys), num_candidates), dtype=np.int32)
+    for first in range(0, len(keys), _BLOCK):
+        users = np.arange(first, min(first + _BLOCK, len(keys)))
+        sizes = num_items - (starts[users + 1] - starts[users])
+        ranks = _draw_ranks(mix(seed, purpose, keys[users]), sizes, num_candidates)
+        own = slice(starts[users[0]], starts[users[-1] + 1])
+        owner, item = known[own] // num_items, known[own] % num_items
+        # Of a user's known items, ascending, the k-th has (item - k) unknown ones below it: an
+        # unknown item of rank r stands above exactly those with item - k <= r.
+        place = np.arange(own.start, own.stop) - starts[owner]
+        below = owner * (num_items + 1) + item - place
+        skipped = np.searchsorted(below, users * (num_items + 1) + ranks, side="right")
+        found = ranks + skipped + own.start - starts[users]
+        candidates[users] = np.where(ranks >= 0, found, -1).T
+    return candidates
 
 
 def _draw_ranks(keys: Keys, sizes: NDArray[np.integer], count: int) -> NDArray[np.int64]:
-    """Draw ``count`` distinct ranks below each size; all ranks, then -1, where there are fewer."""
-    ranks = np.full((len(keys), count), -1, dtype=np.int64)
-    everything = np.arange(count)[None, :] < sizes[:, None]
+    """Draw ``(count, B)`` distinct ranks below each size; all of them, then -1, if fewer exist."""
+    ranks = np.full((count, len(keys)), -1, dtype=np.int64)
     for k in range(count):
         top = sizes - count + k
         drawn = integers(mix(keys, k), np.maximum(top + 1, 1))
-        taken = (ranks[:, :k] == drawn[:, None]).any(axis=1)
-        ranks[:, k] = np.where(taken, top, drawn)
-    few = sizes <= count
-    ranks[few] = np.where(everything[few], np.arange(count), -1)
+        taken = (ranks[:k] == drawn).any(axis=0)
+        ranks[k] = np.where(taken, top, drawn)
+    few = np.flatnonzero(sizes <= count)
+    everything = np.arange(count)[:, None]
+    ranks[:, few] = np.where(everything < sizes[few], everything, -1)
     return ranks

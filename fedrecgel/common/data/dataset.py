@@ -1,10 +1,11 @@
 """A prepared data set: train items, held-out items and candidates of every user, as flat arrays."""
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +15,21 @@ from fedrecgel.common.data.manifest import Manifest, arrays_hash, file_hash, rea
 from fedrecgel.common.errors import DataError
 from fedrecgel.common.hashing import Keys, user_keys
 
-ARRAYS = (
-    "user_ids",
-    "item_ids",
-    "train_items",
-    "train_offsets",
-    "validation_items",
-    "test_items",
-    "validation_candidates",
-    "test_candidates",
-)
+
+class Arrays(TypedDict):
+    """The arrays of a data set by name; their meaning stands at ``Dataset``."""
+
+    user_ids: NDArray[np.str_]
+    item_ids: NDArray[np.str_]
+    train_items: NDArray[np.int32]
+    train_offsets: NDArray[np.int64]
+    validation_items: NDArray[np.int32]
+    test_items: NDArray[np.int32]
+    validation_candidates: NDArray[np.int32]
+    test_candidates: NDArray[np.int32]
+
+
+ARRAYS = tuple(Arrays.__annotations__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +74,7 @@ class Dataset:
         folder = Path(path)
         manifest = read_manifest(folder)
         arrays = {name: _load_array(folder, name, manifest) for name in ARRAYS}
-        data = cls(folder, manifest, **arrays)
+        data = cls(folder, manifest, **cast(Arrays, arrays))
         data._check_shapes()
         if verify:
             data.verify()
@@ -117,7 +123,7 @@ class Dataset:
         return _look_up(self._user_positions, user_id, "user", self)
 
     def items_of(self, item_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Indices of item ids; an unknown id is an error."""
+        """Return indices of item ids; an unknown id is an error."""
         found = [_look_up(self._item_positions, i, "item", self) for i in item_ids]
         return np.array(found, dtype=np.int32)
 
@@ -129,9 +135,9 @@ class Dataset:
     def _item_positions(self) -> dict[str, int]:
         return {str(name): index for index, name in enumerate(self.item_ids)}
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
+    def arrays(self) -> Arrays:
         """All arrays by name."""
-        return {name: getattr(self, name) for name in ARRAYS}
+        return cast(Arrays, {name: getattr(self, name) for name in ARRAYS})
 
     def verify(self) -> None:
         """Compare every file (or, in memory, the arrays) with the hashes of the manifest."""
@@ -140,7 +146,7 @@ class Dataset:
                 file = self.path / name
                 if not file.is_file() or file_hash(file) != expected:
                     raise DataError(f"{file} is missing or changed; {_remake(self.manifest)}")
-        if arrays_hash(self.arrays()) != self.hash:
+        if arrays_hash(by_name(self.arrays())) != self.hash:
             raise DataError(f"{self.path}: the arrays were changed; {_remake(self.manifest)}")
 
     def _check_shapes(self) -> None:
@@ -193,7 +199,7 @@ def make_dataset(
         )
         candidates[part < 0] = -1
         drawn.append(candidates)
-    arrays: dict[str, NDArray[np.generic]] = {
+    arrays: Arrays = {
         "user_ids": np.array(names, dtype=np.str_),
         "item_ids": np.array([f"i{i}" for i in range(num_items)], dtype=np.str_),
         "train_items": items,
@@ -206,14 +212,16 @@ def make_dataset(
     return from_arrays(arrays, Manifest(name="memory", protocol="default", seed=seed))
 
 
-def from_arrays(arrays: dict[str, NDArray[np.generic]], manifest: Manifest) -> Dataset:
+def from_arrays(arrays: Arrays, manifest: Manifest) -> Dataset:
     """Return a data set in memory over ready arrays; its hash is computed here."""
-    from dataclasses import replace
-
-    manifest = replace(manifest, hash=arrays_hash(arrays))
-    data = Dataset(None, manifest, **arrays)  # type: ignore[arg-type]  # keyed by name
+    data = Dataset(None, replace(manifest, hash=arrays_hash(by_name(arrays))), **arrays)
     data._check_shapes()
     return data
+
+
+def by_name(arrays: Arrays) -> Mapping[str, NDArray[np.generic]]:
+    """Return the arrays as a plain mapping."""
+    return cast(Mapping[str, NDArray[np.generic]], arrays)
 
 
 def _load_array(folder: Path, name: str, manifest: Manifest) -> NDArray[np.generic]:

@@ -40,7 +40,7 @@ class Layout:
 
 
 def separator_named(text: str) -> str:
-    """Translate what a user writes (``tab``, ``comma``, ``\\t``, ...) to a separator."""
+    """Translate what a user writes (``tab``, ``comma``, ``pipe``, ...) to a separator."""
     separator = _NAMED.get(text, text)
     if separator in ("", '"', "\n"):
         raise DataError(f"separator {text!r} cannot be used; try one of {', '.join(_NAMED)}")
@@ -60,7 +60,7 @@ def fields_of(line: str, separator: str) -> list[str]:
 def guess_layout(
     lines: Sequence[str], where: str, separator: str | None, wanted: Mapping[str, str | int | None]
 ) -> Layout:
-    """Judge by the first non-blank lines; ``wanted`` names columns (or positions from 1) by role."""
+    """Judge by the first non-blank lines; ``wanted``: names of columns or positions from 1."""
     separator = separator_named(separator) if separator else guess_separator(lines, where)
     rows = [fields for line in lines if (fields := _try_fields(line, separator))]
     if not rows:
@@ -185,8 +185,8 @@ def _by_place(
             chosen[role] = free.pop(0)
             if body and all(_DATE.match(row[chosen[role]].strip()) for row in body):
                 raise DataError(
-                    f"{where}: column {chosen[role] + 1} holds dates, not {role}s; set --user-column"
-                    " and --item-column (positions count from 1)"
+                    f"{where}: column {chosen[role] + 1} holds dates, not {role}s;"
+                    " set --user-column and --item-column (positions count from 1)"
                 )
     for role, fits in (("time", _looks_like_time), ("rating", _looks_like_rating)):
         if role not in chosen:

@@ -2,11 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 LONGEST = 256
@@ -22,8 +21,8 @@ class Coded:
     ids: NDArray[np.str_]
 
 
-def code_ids(column: Any) -> Coded:
-    """Number the ids of a string column.
+def code_ids(column: pa.Array) -> Coded:
+    """Give numbers to the ids of a string column.
 
     Blanks around an id do not count. Where every id of the column is a whole number, ``12.0`` is
     ``12``; otherwise ids are left as they are (``007`` is not ``7``; ``NA`` and ``null`` are ids).
@@ -51,9 +50,6 @@ def _without_fractions(raw: list[str]) -> tuple[list[str], bool]:
         return raw, False
     # Python refuses to convert numbers of thousands of digits; such ids are too long anyway.
     numeric = all(len(name) <= LONGEST for name in raw)
-    return [match.group(1) if match else name for match, name in zip(matches, raw)], numeric
-
-
-def strings(values: list[str]) -> Any:
-    """Return an arrow column of strings."""
-    return pa.array(values, type=pa.large_string())
+    return [
+        match.group(1) if match else name for match, name in zip(matches, raw, strict=True)
+    ], numeric

@@ -7,17 +7,14 @@ quoted text really goes on over several lines (a comment column, say) are these 
 
 import csv
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.guess import BLANKS, Layout, fields_of
 
-Strings = Any
-"""A pyarrow array of strings."""
 _MOST_JOINED = 20
 _MOST_FAILED_JOINS = 1_000
 
@@ -26,7 +23,7 @@ _MOST_FAILED_JOINS = 1_000
 class Rows:
     """Good rows of a text file, in file order."""
 
-    columns: dict[str, Strings]
+    columns: dict[str, pa.Array]
     lines: NDArray[np.int64]
     """Line number, from 1, of every row."""
     bad: dict[str, NDArray[np.int64]]
@@ -35,20 +32,20 @@ class Rows:
     repeated_headers: int
 
 
-def split_lines(data: bytes) -> Strings:
+def split_lines(data: bytes) -> pa.Array:
     """Lines of UTF-8 text, without their ends."""
     whole = pa.array([data], type=pa.large_binary()).cast(pa.large_string())
     lines = pc.split_pattern(whole, "\n").flatten()
     return lines.slice(0, len(lines) - 1) if data.endswith(b"\n") else lines
 
 
-def first_lines(lines: Strings, count: int = 200) -> list[str]:
+def first_lines(lines: pa.Array, count: int = 200) -> list[str]:
     """Return the first non-blank lines."""
     head = lines.slice(0, 4 * count).to_pylist()
     return [line for line in head if line.strip()][:count]
 
 
-def split_rows(lines: Strings, layout: Layout) -> Rows:
+def split_rows(lines: pa.Array, layout: Layout) -> Rows:
     """Split every line into the columns of the layout."""
     trimmed = pc.ascii_trim_whitespace(lines)
     blank = _mask(pc.equal(trimmed, ""))
@@ -86,15 +83,15 @@ def split_rows(lines: Strings, layout: Layout) -> Rows:
     return Rows(columns, where[order] + 1, bad, int(blank.sum()), repeated)
 
 
-def _mask(values: Strings) -> NDArray[np.bool_]:
+def _mask(values: pa.Array) -> NDArray[np.bool_]:
     return np.array(values.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _first(values: Strings, where: NDArray[np.bool_]) -> Strings:
+def _first(values: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
     return values[int(np.argmax(where))]
 
 
-def _split_plain(lines: Strings, separator: str) -> tuple[Strings, NDArray[np.int64]]:
+def _split_plain(lines: pa.Array, separator: str) -> tuple[pa.Array, NDArray[np.int64]]:
     if separator == BLANKS:
         split = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines))
     else:
@@ -103,7 +100,7 @@ def _split_plain(lines: Strings, separator: str) -> tuple[Strings, NDArray[np.in
 
 
 def _split_quoted(
-    lines: Strings, where: NDArray[np.int64], layout: Layout
+    lines: pa.Array, where: NDArray[np.int64], layout: Layout
 ) -> tuple[list[tuple[int, int, list[str]]], NDArray[np.int64], dict[int, NDArray[np.int64]]]:
     """Split lines with quotes; give (first line, last line, fields), and the bad ones."""
     texts = lines.take(pa.array(where)).to_pylist()
@@ -134,7 +131,9 @@ def _split_quoted(
     return records, np.array(unclosed, dtype=np.int64), ragged
 
 
-def _join(lines: Strings, where: NDArray[np.int64], layout: Layout) -> tuple[list[str], int] | None:
+def _join(
+    lines: pa.Array, where: NDArray[np.int64], layout: Layout
+) -> tuple[list[str], int] | None:
     """Read a record that goes on over several lines; None where that gives no proper row."""
     if layout.separator == BLANKS:
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
+import pyarrow as pa
 from numpy.typing import NDArray
 
 import fedrecgel

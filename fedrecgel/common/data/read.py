@@ -1,4 +1,4 @@
-"""Read interactions of any origin: ids as numbers into sorted id lists, times, ratings, a report."""
+"""Read interactions of any origin: coded ids, times, and a report of what was seen."""
 
 import hashlib
 from dataclasses import dataclass

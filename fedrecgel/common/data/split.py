@@ -1,8 +1,8 @@
 """Leave-one-out: the last item of a user is for the test, the one before it for validation.
 
 The order of a user's interactions is their time. Equal and missing times are ordered by a hash of
-(seed, user id, item id): not by the order of the file, and not by the id itself, because low ids are
-often popular ones. A missing time counts as older than any known one.
+(seed, user id, item id): not by the order of the file, and not by the id itself, because low ids
+are often popular ones. A missing time counts as older than any known one.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedrecgel.common.hashing import Keys, mix
 
+PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
@@ -62,9 +63,14 @@ def hashed_ties(seed: int, events: Events, user_keys: Keys, item_keys: Keys) -> 
     return mix(seed, "tie", user_keys[events.user], item_keys[events.item])
 
 
-def lowest_item_last(events: Events) -> NDArray[np.int64]:
-    """Return the published preparation's tie rule: among equal times the lowest item is last."""
-    return -events.item
+def earliest_item_last(events: Events) -> NDArray[np.int64]:
+    """Return the published preparation's tie rule, for events in the order of the file.
+
+    It numbers the items as they first appear in the file, and of equal times the lowest number is
+    the latest.
+    """
+    items, first = np.unique(events.item, return_index=True)
+    return -first[np.searchsorted(items, events.item)]
 
 
 def leave_one_out(events: Events, ties: NDArray[np.generic], *, validation: bool = True) -> Split:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.manifest import MANIFEST, Manifest, arrays_hash, file_hash, read_manifest
+from fedrecgel.common.data.split import PARTS
 from fedrecgel.common.errors import DataError
 
 _EXCHANGE = 2
@@ -91,12 +92,22 @@ def _fill(
     for name, array in arrays.items():
         np.save(folder / "arrays" / f"{name}.npy", array, allow_pickle=False)
     for name, columns in tables.items():
-        pq.write_table(pa.table(dict(columns)), folder / f"{name}.parquet", compression="zstd")
+        pq.write_table(
+            pa.table(_with_names(columns)), folder / f"{name}.parquet", compression="zstd"
+        )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     hashes = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
     manifest = replace(manifest, hash=arrays_hash(arrays), files=hashes)
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
+
+
+def _with_names(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, pa.Array]:
+    """Write the parts of the split by name."""
+    table = dict(columns)
+    if "part" in table:
+        table["part"] = pa.DictionaryArray.from_arrays(pa.array(table["part"]), list(PARTS))
+    return table
 
 
 def _put_in_place(work: Path, target: Path) -> None:

@@ -102,7 +102,7 @@ def _blocks(
     # Which items are popular has nothing to do with their ids.
     rank = np.empty(items, dtype=np.int64)
     rank[np.argsort(item_keys)] = everything
-    popularity = (rank + 1.0) ** -settings.tail
+    popularity = np.power(rank + 1.0, -settings.tail, dtype=np.float64)
     item_taste = _normals(item_keys, settings.factors) / np.sqrt(settings.factors)
     for start in range(0, users, _BLOCK):
         index = np.arange(start, min(start + _BLOCK, users))

@@ -1,14 +1,13 @@
-"""One file, of text or Parquet, to columns of strings; what comes after does not know the format."""
+"""One file, of text or Parquet, to columns of strings: what follows knows no formats."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.encoding import read_text
@@ -24,7 +23,7 @@ Wanted = Mapping[str, str | int | None]
 class Table:
     """Columns of strings, "" for missing, with the place of every row."""
 
-    columns: dict[str, Any]
+    columns: dict[str, pa.Array]
     lines: NDArray[np.int64]
     """``(R,)`` line (text) or row (Parquet) number from 1."""
     rows_read: int
@@ -104,7 +103,7 @@ def _read_parquet(path: Path, wanted: Wanted) -> Table:
     return Table(values, lines, table.num_rows, lambda line: f"{path} row {line}", raw, facts)
 
 
-def _as_strings(column: Any, path: Path) -> Any:
+def _as_strings(column: pa.Array, path: Path) -> pa.Array:
     """Cast any simple column to strings: whole floats without a fraction, times to a number."""
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
@@ -122,7 +121,7 @@ def _as_strings(column: Any, path: Path) -> Any:
         raise DataError(f"{path}: a column of type {kind} holds neither ids nor numbers") from None
 
 
-def _whole_floats(values: Any) -> Any:
+def _whole_floats(values: pa.Array) -> pa.Array:
     values = pc.if_else(pc.is_nan(values), None, values)
     rounded = pc.all(pc.equal(pc.round(values), values)).as_py()
     largest = pc.max(pc.abs(values)).as_py() or 0.0

@@ -1,12 +1,11 @@
 """Columns of text to times and ratings."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow carries no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _WHOLE = r"^[+-]?[0-9]{1,18}$"
@@ -21,7 +20,7 @@ class Values:
     wrong: NDArray[np.bool_]
 
 
-def parse_times(column: Any) -> Values:
+def parse_times(column: pa.Array) -> Values:
     """Read times: whole numbers exactly, other numbers, or dates (as nanoseconds, UTC).
 
     A column has one kind, the one of most of its values; values of another kind are wrong.
@@ -48,7 +47,7 @@ def parse_times(column: Any) -> Values:
     return Values(np.where(known, nanoseconds, 0), missing, ~known & ~missing)
 
 
-def parse_numbers(column: Any) -> Values:
+def parse_numbers(column: pa.Array) -> Values:
     """Read finite numbers."""
     text = pc.utf8_trim_whitespace(column)
     missing = _mask(pc.equal(text, ""))
@@ -58,5 +57,5 @@ def parse_numbers(column: Any) -> Values:
     return Values(np.where(missing | wrong, 0.0, numbers), missing, wrong)
 
 
-def _mask(values: Any) -> NDArray[np.bool_]:
+def _mask(values: pa.Array) -> NDArray[np.bool_]:
     return np.array(values.to_numpy(zero_copy_only=False), dtype=bool)
