@@ -23,8 +23,11 @@ def sanity_warnings(report: Mapping[str, Any], split: str) -> list[str]:
             if cell["value"] is None:
                 continue
             found += _extremes(f"{ranking} {name}", cell["value"])
-            found += _chance(f"{ranking} {name}", cell, report["chance"][ranking][name]["value"])
-            found += _popularity(ranking, name, cell["value"], report)
+            chance = report["chance"][ranking][name]["value"]
+            # One line a metric is enough: at chance, popularity is out of reach anyway.
+            found += _chance(f"{ranking} {name}", cell, chance) or _popularity(
+                ranking, name, cell["value"], report
+            )
     evaluated, eligible = report["users"]["evaluated"], report["users"]["eligible"]
     if evaluated < eligible:
         found.append(f"only {evaluated} of {eligible} users with a held-out item were evaluated")
