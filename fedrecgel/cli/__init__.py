@@ -1,0 +1,54 @@
+"""The command line: a thin caller of the library."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+import fedrecgel
+from fedrecgel.common.errors import FedRecError
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        0 when done, 2 for what a user can mend (one line on stderr), 130 after Ctrl-C.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not hasattr(arguments, "run"):
+        parser.print_help()
+        return 2
+    try:
+        code: int = arguments.run(arguments)
+    except FedRecError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from fedrecgel.cli import demo, evaluate, prepare, recommend, simulate
+
+    parser = argparse.ArgumentParser(prog="fedrecgel", description="Federated recommendation on Flower.")
+    parser.add_argument("--version", action="version", version=f"fedrecgel {fedrecgel.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in (demo, prepare, simulate, recommend, evaluate):
+        command.add_parser(commands)
+    return parser
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -66,19 +66,26 @@ class Update:
         How many users are in the sums.
     loss : float
         Sum over these users of the training loss before the step.
+    touched : int
+        Sum over these users of the item rows each touched: what one-user nodes would send.
     """
 
     rows: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     dense: State = field(default_factory=dict)
     users: int = 0
     loss: float = 0.0
+    touched: int = 0
 
     @classmethod
     def total(cls, updates: "Sequence[Update]") -> "Update":
         """Sum of several updates: rows add where they meet and join where they do not."""
         if len(updates) == 1:
             return updates[0]
-        result = cls(users=sum(u.users for u in updates), loss=math.fsum(u.loss for u in updates))
+        result = cls(
+            users=sum(update.users for update in updates),
+            loss=math.fsum(update.loss for update in updates),
+            touched=sum(update.touched for update in updates),
+        )
         for name in {name: None for update in updates for name in update.rows}:
             parts = [update.rows[name] for update in updates if name in update.rows]
             index, place = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)

@@ -52,6 +52,7 @@ __all__ = [
     "mean_overlap",
     "overlap_between_users",
     "paired_difference",
+    "report_of_ranks",
     "table",
     "versions",
     "write_json",
@@ -96,16 +97,44 @@ def build_report(
     held = held_out(dataset, split, users)
     full, lists = rank_and_list(view, held.positives, held.excluded, TOP)
     model = {"sampled": rank_among_candidates(view, held.positives, held.candidates), "full": full}
+    return report_of_ranks(
+        dataset,
+        {ranking: RankCounts(c.greater, c.ties, who[c.users]) for ranking, c in model.items()},
+        lists,
+        split=split,
+        trained_users=trained_users,
+        trained_items=trained_items,
+    )
+
+
+def report_of_ranks(
+    dataset: Dataset,
+    model: dict[str, RankCounts],
+    lists: NDArray[np.int64],
+    *,
+    split: str = "test",
+    trained_users: NDArray[np.bool_],
+    trained_items: NDArray[np.bool_],
+) -> dict[str, Any]:
+    """`build_report` from ranks and top-ten lists (n, 10) that were found before.
+
+    ``users`` of the ranks are data set indices here, the same for both rankings.
+    """
+    users = model["full"].users
+    held = held_out(dataset, split, users)
+    own = RankCounts(model["full"].greater, model["full"].ties)
     popular, chance = popularity_counts(dataset, held), chance_counts(held, dataset.num_items)
     report: dict[str, Any] = {
         split: values(model),
         "popularity": values(popular),
         "chance": values(chance),
-        "difference": {r: paired_difference(model[r], popular[r]) for r in model},
-        "users": _users(dataset, split, model, trained_users, trained_users[who[full.users]]),
-        "items": _items(model, trained_items, trained_items[held.positives[full.users]]),
+        "difference": {
+            r: paired_difference(RankCounts(c.greater, c.ties), popular[r]) for r, c in model.items()
+        },
+        "users": _users(dataset, split, model, trained_users, trained_users[users]),
+        "items": _items(model, trained_items, trained_items[held.positives]),
         "candidates": _candidates(held),
-        "overlap": _overlap(dataset, held, full, lists),
+        "overlap": _overlap(dataset, held, own, lists),
         "split": split,
         "data": {
             "name": dataset.name,

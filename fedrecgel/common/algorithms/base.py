@@ -6,10 +6,12 @@ the server does with the result. It knows nothing of Flower, nodes, files or rou
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel.common.config import Config
@@ -94,6 +96,22 @@ class Algorithm(ABC, Generic[ConfigT]):
     @abstractmethod
     def init_private(self, keys: Keys) -> State:
         """Private state of users with these keys, stacked (U, ...); a function of seed and key."""
+
+    @cached_property
+    def private_template(self) -> State:
+        """One user's private state: names, shapes and types."""
+        state = self.init_private(np.zeros(1, dtype=np.uint64))
+        return {name: value[0] for name, value in state.items()}
+
+    def fill_private(self, keys: Keys, kept: State, found: NDArray[np.bool_]) -> State:
+        """States of users of whom some (``found``) have a kept state; the others start anew."""
+        fresh = self.init_private(keys[~found])
+        state = {}
+        for name, value in fresh.items():
+            state[name] = value.new_empty((len(keys), *value.shape[1:]))
+            state[name][np.flatnonzero(~found)] = value
+            state[name][np.flatnonzero(found)] = kept[name]
+        return state
 
     # --- client ------------------------------------------------------------------------------
 

@@ -121,7 +121,8 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         gradient, user_gradient, loss = self.gradients(block, shared, user)
         user, adam = self._private_step(user, user_gradient, adam)
         rows = gradient.pop("items")
-        return Update({"items": (items, rows)}, gradient, 1, float(loss)), {"user": user, **adam}
+        update = Update({"items": (items, rows)}, gradient, 1, float(loss), len(items))
+        return update, {"user": user, **adam}
 
     def gradients(self, block: Block, shared: State, user: Tensor) -> tuple[State, Tensor, Tensor]:
         """Gradient by the shared group, by the private group, and the loss, at one point."""
@@ -168,7 +169,8 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
             loss += float(gradients.losses.double().sum())
         index = torch.from_numpy(touched)
         dense = {name: value.cpu() for name, value in network.items()}
-        return Update({"items": (index, sums.cpu())}, dense, data.num_users, loss), result
+        rows_sum = {"items": (index, sums.cpu())}
+        return Update(rows_sum, dense, data.num_users, loss, len(samples.items)), result
 
     def _train_block(
         self, kernel: Kernel, block: Block, rows: Tensor, private: State

@@ -1,0 +1,82 @@
+"""``fedrecgel prepare``: from a file of interactions to a prepared data set."""
+
+import argparse
+import inspect
+import sys
+import warnings
+from typing import Any
+
+from fedrecgel.common.errors import DataWarning
+
+
+def add_parser(subparsers: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "prepare",
+        help="make a data set from a file of interactions",
+        description="Read interactions, clean, split and write them to a folder.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="filmtrust, lastfm-2k, amazon-video, qb-article, ml-100k, ml-1m, synthetic, or the"
+        " path of a CSV, TSV or Parquet file or of a folder of such parts",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--overwrite", action="store_true", help="replace the data set in DIR")
+    parser.add_argument("--protocol", default="default", help="default or paper")
+    parser.add_argument("--seed", type=int, default=0, help="of ties, candidates, invented data")
+    parser.add_argument("--min-interactions", type=int, default=5, metavar="N")
+    parser.add_argument("--num-candidates", type=int, default=99, metavar="N")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    _add_file_options(parser)
+    _add_synthetic_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files", "what is not given is guessed and printed")
+    for role in ("user", "item", "time", "rating"):
+        group.add_argument(
+            f"--{role}-column", metavar="COLUMN", help="name in the header, or position from 1"
+        )
+    group.add_argument(
+        "--separator", help="comma, tab, semicolon, pipe, blanks, :: or any other character"
+    )
+    group.add_argument(
+        "--threshold", type=float, help="only ratings of at least this are interactions"
+    )
+    group.add_argument("--strict", action="store_true", help="stop at the first bad row")
+
+
+def _add_synthetic_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("synthetic")
+    group.add_argument("--users", type=_whole, default=1_000, help="number of users, also 1e5")
+    group.add_argument("--items", type=_whole, help="number of items")
+    group.add_argument("--interactions", type=float, help="mean number per user")
+    group.add_argument("--users-per-item", type=float, help="mean number of users of an item")
+    group.add_argument(
+        "--disagreement", type=float, default=0.5, help="how much tastes differ, 0 to 1"
+    )
+
+
+def _whole(text: str) -> int:
+    value = float(text)
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
+    return int(value)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prepare and print the report."""
+    from fedrecgel.common.data.prepare import prepare
+    from fedrecgel.common.data.text_report import format_report
+
+    settings = {name: getattr(args, name) for name in inspect.signature(prepare).parameters}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        data = prepare(**settings)
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    print(data.manifest.to_json() if args.json else format_report(data.manifest, args.out))
+    return 0

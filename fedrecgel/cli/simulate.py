@@ -1,0 +1,82 @@
+"""``fedrecgel simulate``: train and evaluate in this process."""
+
+import argparse
+from typing import Any
+
+from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class
+from fedrecgel.common.config import setting_help
+from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.presets import PRESETS
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
+    """Add the command."""
+    parser = commands.add_parser(
+        "simulate",
+        help="train and evaluate on a prepared data set",
+        description="Train and evaluate on a prepared data set, in this process.",
+        epilog=_settings_text(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", required=True, metavar="DIR", help="made by: fedrecgel prepare")
+    parser.add_argument("--out", required=True, metavar="RUN", help="run folder to make")
+    parser.add_argument("--algorithm", default="fedrecgel", help=f"{' | '.join(ALGORITHMS)} (default: fedrecgel)")
+    parser.add_argument("--preset", default="tuned", choices=PRESETS, help="settings to start from (default: tuned)")
+    parser.add_argument("--nodes", type=int, default=1, help="Flower nodes that share the users (default: 1)")
+    parser.add_argument("--rounds", type=int, help="same as --set rounds=...")
+    parser.add_argument("--seed", type=int, help="same as --set seed=...")
+    parser.add_argument("--dtype", help="same as --set dtype=...")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a run in RUN")
+    parser.add_argument("--json", action="store_true", help="print result.json instead of the table")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from fedrecgel.cli import print_json
+    from fedrecgel.simulation.run import simulate
+
+    result = simulate(
+        arguments.data,
+        arguments.out,
+        algorithm=arguments.algorithm,
+        preset=arguments.preset,
+        nodes=arguments.nodes,
+        overwrite=arguments.overwrite,
+        **parse_settings(arguments),
+    )
+    if arguments.json:
+        print_json(result.values)
+    else:
+        print(result.table())
+        print(f"\nrun folder: {result.path} (result.json, metrics.jsonl, curves.png)")
+    return 0
+
+
+def parse_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Settings of ``--set``, ``--rounds``, ``--seed`` and ``--dtype``; naming one twice is an error."""
+    settings: dict[str, Any] = {}
+    for text in arguments.set:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set needs NAME=VALUE, not '{text}', e.g. --set server-lr=0.01")
+        if name in settings:
+            raise ConfigError(f"setting '{name}' is given twice")
+        settings[name] = value
+    for name in ("rounds", "seed", "dtype"):
+        value = getattr(arguments, name)
+        if value is not None:
+            if name in settings:
+                raise ConfigError(f"setting '{name}' is given twice")
+            settings[name] = value
+    return settings
+
+
+def _settings_text() -> str:
+    lines = ["settings (--set NAME=VALUE), with the defaults of preset paper:"]
+    for name, default, text in setting_help(algorithm_class("fedrecgel").config_class):
+        lines.append(f"  {name:<22} {text} [{default}]")
+    return "\n".join(lines)

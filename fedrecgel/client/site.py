@@ -1,0 +1,147 @@
+"""A node's own side: which users it hosts, their interactions, and where their private state is."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedrecgel.client.store import ArrayStore, PrivateStore
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.algorithms.base import Algorithm
+from fedrecgel.common.config import Config
+from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.errors import ConfigError, DataError, FederationError
+from fedrecgel.common.evaluation import HeldOut, held_out
+from fedrecgel.common.interactions import Interactions, Ints
+from fedrecgel.common.records import Experiment, Hello
+from fedrecgel.common.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Users ``first .. last - 1`` of a prepared data set, as one node.
+
+    Slots are the positions 0, 1, ... of the users that have something to train on.
+    """
+
+    name: str
+    data: Dataset
+    first: int
+    last: int
+    state_folder: Path
+
+    @cached_property
+    def users(self) -> Ints:
+        """(U,) index in the data set of the user in each slot."""
+        counts = np.diff(self.data.train_offsets[self.first : self.last + 1])
+        return np.flatnonzero(counts > 0) + self.first
+
+    @cached_property
+    def interactions(self) -> Interactions:
+        """Training interactions of the users, by slot."""
+        data = self.data
+        everyone = Interactions(data.train_items, data.train_offsets, data.user_keys, data.num_items)
+        return everyone.take(self.users)
+
+    def held_out(self, split: str) -> HeldOut:
+        """Held-out items of the users, by slot."""
+        everyone = _held_out(self.data, split)
+        return HeldOut(
+            everyone.positives[self.users],
+            everyone.candidates[self.users],
+            everyone.excluded.select(self.users),
+        )
+
+    def hello(self) -> Hello:
+        """What the server learns at the start."""
+        validation = int((self.data.validation_items[self.users] >= 0).sum())
+        catalogue = self.data.manifest.hash
+        return Hello(self.name, len(self.users), self.data.num_items, catalogue, validation)
+
+    def store(self, experiment: Experiment, template: State) -> PrivateStore:
+        """Private state of this experiment; the folder is shared by the sites of one machine."""
+        return _open_store(self.state_folder, experiment.id, self.data.num_users, _Template(template))
+
+
+class _Template:
+    """A state that hashes by its shapes, so that an open store can be found again."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._key = tuple((n, tuple(v.shape), str(v.dtype)) for n, v in sorted(state.items()))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Template) and self._key == other._key
+
+
+@lru_cache(maxsize=4)
+def _open_store(folder: Path, experiment: str, num_users: int, template: _Template) -> ArrayStore:
+    return ArrayStore(folder, experiment, num_users, template.state)
+
+
+@lru_cache(maxsize=4)
+def _held_out(data: Dataset, split: str) -> HeldOut:
+    """Held-out items of all users of a data set, for all nodes of a process."""
+    return held_out(data, split)
+
+
+@lru_cache(maxsize=4)
+def _open_data(path: str, version: int) -> Dataset:
+    """One data set for all nodes of a process; ``version`` changes when the folder is remade."""
+    return Dataset.load(path)
+
+
+@lru_cache(maxsize=100_000)
+def _open_site(path: str, version: int, part: int, parts: int, state_folder: str) -> Site:
+    data = _open_data(path, version)
+    first, last = (data.num_users * p // parts for p in (part, part + 1))
+    width = len(str(parts - 1))
+    return Site(f"site-{part:0{width}d}", data, first, last, Path(state_folder))
+
+
+def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> Site:
+    """The site that a node's configuration names.
+
+    The data set is ``data`` (node-config before run-config), the folder for private state ``state``;
+    ``partition-id`` and ``num-partitions`` say which share of the users the node hosts.
+    """
+    values = {**run_config, **node_config}
+    for key, example in (("data", "/data/filmtrust"), ("state", "/state"), ("partition-id", 0), ("num-partitions", 1)):
+        if key not in values:
+            raise ConfigError(f"the node has no '{key}'; give it in --node-config, e.g. {key}={example!r}")
+    part, parts = (_whole(key, values[key]) for key in ("partition-id", "num-partitions"))
+    if not 0 <= part < parts:
+        raise ConfigError(f"partition-id is {part} but num-partitions {parts}; ids run from 0 to {parts - 1}")
+    path = Path(str(values["data"])).resolve()
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        raise DataError(f"{path} is not a prepared data set; make one with: fedrecgel prepare SOURCE --out {path}")
+    return _open_site(str(path), manifest.stat().st_mtime_ns, part, parts, str(values["state"]))
+
+
+def _whole(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isdigit():
+        raise ConfigError(f"'{key}' must be a whole number, not {value!r}")
+    return int(value)
+
+
+@lru_cache(maxsize=8)
+def _algorithm(key: str) -> Algorithm[Config]:
+    experiment = Experiment(**json.loads(key))
+    config = make_config(experiment.algorithm, experiment.settings)
+    return make_algorithm(config, experiment.num_items)
+
+
+def algorithm_of(experiment: Experiment, site: Site) -> Algorithm[Config]:
+    """The algorithm that a message asks for, made once per process."""
+    if experiment.num_items != site.data.num_items:
+        raise FederationError(
+            f"{site.name} has a catalogue of {site.data.num_items} items, the server one of "
+            f"{experiment.num_items}; prepare both from the same data"
+        )
+    return _algorithm(experiment.key)

@@ -1,0 +1,54 @@
+"""Training of a node's users: private state in, summed update out."""
+
+import numpy as np
+import torch
+
+from fedrecgel.client.site import Site, algorithm_of
+from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.config import Config
+from fedrecgel.common.errors import FederationError
+from fedrecgel.common.interactions import Ints
+from fedrecgel.common.records import TrainReply, TrainRequest
+from fedrecgel.common.state import State, Update
+
+GROUP_SAMPLES = 1 << 19
+"""Samples (before merging) whose flat arrays exist at once; bounds a node's memory."""
+
+
+def train(site: Site, request: TrainRequest) -> TrainReply:
+    """Train the requested users and keep their new private state under the request's round."""
+    algorithm = algorithm_of(request.experiment, site)
+    if len(request.slots) and not 0 <= request.slots.min() <= request.slots.max() < len(site.users):
+        raise FederationError(f"{site.name} hosts {len(site.users)} users; the server asks for others")
+    updates: list[Update] = []
+    for group in _groups(site, request.slots, algorithm.config.num_negatives):
+        slots, accepted = request.slots[group], request.accepted[group]
+        addressed = {name: value[torch.from_numpy(group)] for name, value in request.addressed.items()}
+        private = _load(site, algorithm, request, slots, accepted)
+        found, state = algorithm.update_users(
+            Download(request.shared, addressed), private, site.interactions.take(slots), request.round
+        )
+        store = site.store(request.experiment, algorithm.private_template)
+        store.save(site.users[slots], accepted, request.round, state)
+        updates.extend(found)
+    if algorithm.reduce == "sum" and updates:
+        updates = [Update.total(updates)]
+    return TrainReply(updates)
+
+
+def _load(
+    site: Site, algorithm: Algorithm[Config], request: TrainRequest, slots: Ints, accepted: Ints
+) -> State:
+    trained = accepted > 0
+    store = site.store(request.experiment, algorithm.private_template)
+    kept = store.load(site.users[slots[trained]], accepted[trained])
+    return algorithm.fill_private(site.interactions.keys[slots], kept, trained)
+
+
+def _groups(site: Site, slots: Ints, num_negatives: int) -> list[Ints]:
+    """Positions of ``slots`` in consecutive groups of bounded size."""
+    if not len(slots):
+        return []
+    samples = np.cumsum(site.interactions.counts[slots] * (1 + num_negatives))
+    cuts = np.flatnonzero(np.diff(samples // GROUP_SAMPLES)) + 1
+    return np.split(np.arange(len(slots)), cuts)

@@ -1,0 +1,42 @@
+"""Named sets of settings: the paper's own, and what was found to work on each data set.
+
+How the tuned settings were chosen (on validation only) is written down in docs/explanation/tuning.md.
+"""
+
+from collections.abc import Mapping
+
+from fedrecgel.common.config import Scalar
+from fedrecgel.common.errors import ConfigError
+
+PRESETS = ("tuned", "paper")
+
+PAPER: Mapping[str, Scalar] = {}
+"""The defaults are the paper's (and its published code's) settings."""
+
+_TUNED: dict[str, Scalar] = {
+    "rounds": 400,
+    "scorer": "dot",
+    "embedding-dim": 64,
+    "init-std": 0.1,
+    "loss": "mean",
+    "private-steps": 5,
+    "local-lr": 0.05,
+    "private-weight-decay": 3e-3,
+    "server-lr": 0.02,
+    "item-weight-decay": 1e-4,
+    "evaluate-every": 10,
+    "select-by": "full.ndcg@10",
+}
+
+TUNED: Mapping[str, Mapping[str, Scalar]] = {
+    "default": _TUNED,
+}
+"""By data set name; ``default`` for any other."""
+
+
+def preset_settings(preset: str, data_name: str, known: set[str]) -> dict[str, Scalar]:
+    """Settings of a preset for a data set, limited to those the algorithm has (``known``)."""
+    if preset not in PRESETS:
+        raise ConfigError(f"unknown preset '{preset}'; choose from {', '.join(PRESETS)}")
+    values = PAPER if preset == "paper" else TUNED.get(data_name, TUNED["default"])
+    return {name: value for name, value in values.items() if name in known}

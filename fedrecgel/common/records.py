@@ -1,0 +1,349 @@
+"""What travels between server and nodes, and the only code that packs and unpacks it.
+
+Requests and replies are plain dataclasses here; on the wire they are Flower records. Nothing but the
+tensors that an algorithm declares may be packed or unpacked (`fedrecgel.common.state.Tensors`), so a
+tensor that somebody adds to a client's state is not sent by accident.
+"""
+
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrecgel.common.config import Scalar
+from fedrecgel.common.errors import FederationError, ReplyError
+from fedrecgel.common.interactions import Ints
+from fedrecgel.common.state import State, Tensors, Update, to_tensor
+
+CPU = torch.device("cpu")
+NEVER = 0
+"""Round of a user who was never trained; rounds count from 1."""
+NO_SNAPSHOT = -1
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A node's answer to the first query.
+
+    Attributes
+    ----------
+    site
+        Name of the node; the server numbers users by (site, slot).
+    users
+        How many users it can train: those with at least one interaction.
+    num_items, catalogue
+        Size and hash of the catalogue its interactions refer to.
+    validation_users
+        How many of the users have a validation item.
+    """
+
+    site: str
+    users: int
+    num_items: int
+    catalogue: str
+    validation_users: int
+
+    def pack(self) -> RecordDict:
+        """As Flower records."""
+        values: dict[str, Any] = dict(vars(self))
+        return RecordDict({"hello": ConfigRecord(values)})
+
+    @classmethod
+    def unpack(cls, content: RecordDict) -> "Hello":
+        """From Flower records."""
+        record = _part(content.config_records, "hello")
+        fields = {"site": str, "users": int, "num_items": int, "catalogue": str, "validation_users": int}
+        if {name: type(value) for name, value in record.items()} != fields:
+            raise ReplyError("the node's answer to the first query has other fields than expected")
+        hello = cls(**dict(record))  # type: ignore[arg-type]  # types were compared above
+        if min(hello.users, hello.num_items, hello.validation_users) < 0:
+            raise ReplyError("the node's answer to the first query holds negative counts")
+        return hello
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What every message says about the run it belongs to.
+
+    Attributes
+    ----------
+    id
+        Opaque id of the run; private state is kept under it.
+    algorithm
+        Name in the registry.
+    settings
+        `Config.to_flat`.
+    num_items
+        Size of the catalogue.
+    """
+
+    id: str
+    algorithm: str
+    settings: dict[str, Scalar]
+    num_items: int
+
+    @property
+    def key(self) -> str:
+        """A string equal for equal experiments."""
+        return json.dumps(vars(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """Train these users of the node.
+
+    Attributes
+    ----------
+    slots : (C,) int64
+        Which of the node's users.
+    accepted : (C,) int64
+        For each the last round whose update the server accepted (0 = none): the private state to
+        start from. What a user computed in a round that was not accepted is thereby undone.
+    """
+
+    experiment: Experiment
+    round: int
+    slots: Ints
+    accepted: Ints
+    shared: State
+    addressed: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """Evaluate all users of the node.
+
+    Attributes
+    ----------
+    split
+        ``validation`` or ``test``.
+    full
+        Rank in the whole catalogue as well as among the candidates.
+    accepted : (U,) int64
+        As in `TrainRequest`, for every slot.
+    snapshot
+        Keep the evaluated private state under this number, or `NO_SNAPSHOT`.
+    keep
+        The only older snapshot still needed, or `NO_SNAPSHOT`.
+    restore
+        Evaluate the private state of this snapshot, not the accepted one; or `NO_SNAPSHOT`.
+    """
+
+    experiment: Experiment
+    round: int
+    split: str
+    full: bool
+    accepted: Ints
+    shared: State
+    snapshot: int = NO_SNAPSHOT
+    keep: int = NO_SNAPSHOT
+    restore: int = NO_SNAPSHOT
+    addressed: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """A node's updates: one sum, or one for each of its users in the order of the request."""
+
+    updates: list[Update]
+    skipped: int = 0
+
+
+def pack_state(state: State) -> ArrayRecord:
+    """Tensors as arrays, for packing once and sending to many nodes."""
+    return ArrayRecord({name: Array(value.detach().cpu().numpy()) for name, value in state.items()})
+
+
+def unpack_state(record: ArrayRecord) -> State:
+    """Tensors of an array record; they share its memory."""
+    return {key: to_tensor(_numpy(array), CPU) for key, array in record.items()}
+
+
+def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict:
+    """As Flower records, with the shared tensors already packed."""
+    content = _head(request.experiment, {"round": request.round}, shared, request.addressed)
+    content["users"] = _integers({"slots": request.slots, "accepted": request.accepted})
+    return content
+
+
+def unpack_train_request(content: RecordDict) -> TrainRequest:
+    """From Flower records; tensors share the message's memory."""
+    experiment, values = _read_head(content)
+    users = _part(content.array_records, "users")
+    return TrainRequest(
+        experiment,
+        int(values["round"]),
+        _numpy(users["slots"]),
+        _numpy(users["accepted"]),
+        _unpack_state(content, "shared"),
+        _unpack_state(content, "addressed"),
+    )
+
+
+def pack_evaluate_request(request: EvaluateRequest, shared: ArrayRecord) -> RecordDict:
+    """As Flower records, with the shared tensors already packed."""
+    names = ("round", "split", "full", "snapshot", "keep", "restore")
+    values = {name: getattr(request, name) for name in names}
+    content = _head(request.experiment, values, shared, request.addressed)
+    content["users"] = _integers({"accepted": request.accepted})
+    return content
+
+
+def unpack_evaluate_request(content: RecordDict) -> EvaluateRequest:
+    """From Flower records; tensors share the message's memory."""
+    experiment, values = _read_head(content)
+    return EvaluateRequest(
+        experiment,
+        accepted=_numpy(_part(content.array_records, "users")["accepted"]),
+        shared=_unpack_state(content, "shared"),
+        addressed=_unpack_state(content, "addressed"),
+        **values,
+    )
+
+
+def pack_train_reply(reply: TrainReply, tensors: Tensors) -> RecordDict:
+    """As Flower records: one array record, one metric record.
+
+    Raises
+    ------
+    AssertionError
+        When an update holds anything but shared tensors: a defect of the algorithm.
+    """
+    arrays: dict[str, Array] = {}
+    for number, update in enumerate(reply.updates):
+        assert update.rows.keys() | update.dense.keys() <= tensors.shared, "undeclared tensor"
+        assert update.rows.keys() <= tensors.item_rows, "rows of a tensor that has no item rows"
+        for name, (index, values) in update.rows.items():
+            arrays[f"{number}/{name}/index"] = Array(index.numpy())
+            arrays[f"{number}/{name}/rows"] = Array(values.cpu().numpy())
+        for name, value in update.dense.items():
+            arrays[f"{number}/{name}"] = Array(value.cpu().numpy())
+    metrics = MetricRecord(
+        {
+            "users": [update.users for update in reply.updates],
+            "loss": [float(update.loss) for update in reply.updates],
+            "touched": [update.touched for update in reply.updates],
+            "skipped": reply.skipped,
+        }
+    )
+    return RecordDict({"update": ArrayRecord(arrays), "metrics": metrics})
+
+
+def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
+    """From Flower records.
+
+    Raises
+    ------
+    ReplyError
+        When the reply has parts or names that it may not have. Shapes and values are not judged
+        here (`fedrecgel.server.acceptance`).
+    """
+    arrays, metrics = _part(content.array_records, "update"), _part(content.metric_records, "metrics")
+    lists = [metrics.get(name) for name in ("users", "loss", "touched")]
+    if not all(isinstance(value, list) and len(value) == len(lists[0]) for value in lists):  # type: ignore[arg-type]
+        raise ReplyError("metrics of the reply are missing or of unequal length")
+    users, losses, touched = lists
+    updates = [
+        Update(users=int(u), loss=float(loss), touched=int(t))
+        for u, loss, t in zip(users, losses, touched, strict=True)  # type: ignore[arg-type]
+    ]
+    rows: dict[tuple[int, str], dict[str, Tensor]] = {}
+    for key, array in arrays.items():
+        number, name, part = _split_key(key, len(updates), tensors)
+        try:
+            tensor = to_tensor(_numpy(array), CPU)
+        except (ValueError, TypeError, EOFError):
+            raise ReplyError(f"array '{key}' of the reply cannot be read") from None
+        if part is None:
+            updates[number].dense[name] = tensor
+        else:
+            rows.setdefault((number, name), {})[part] = tensor
+    for (number, name), parts in rows.items():
+        if parts.keys() != {"index", "rows"}:
+            raise ReplyError(f"rows of '{name}' come without their index, or the reverse")
+        updates[number].rows[name] = (parts["index"], parts["rows"])
+    skipped = metrics.get("skipped", 0)
+    return TrainReply(updates, skipped if isinstance(skipped, int) else 0)
+
+
+def pack_metrics(values: dict[str, float | int]) -> RecordDict:
+    """Sums of metrics as Flower records."""
+    return RecordDict({"metrics": MetricRecord(dict(values))})
+
+
+def unpack_metrics(content: RecordDict) -> dict[str, float | int]:
+    """Sums of metrics from Flower records."""
+    record = _part(content.metric_records, "metrics")
+    values = {name: value for name, value in record.items() if isinstance(value, int | float)}
+    if len(values) != len(record) or not np.isfinite(list(values.values())).all():
+        raise ReplyError("metrics of the reply are not finite numbers")
+    return values
+
+
+def wire_bytes(content: RecordDict) -> int:
+    """Bytes of all arrays in a message."""
+    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
+
+
+def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str | None]:
+    number, _, rest = key.partition("/")
+    name, _, part = rest.partition("/")
+    good = part in ("index", "rows") if name in tensors.item_rows else part == ""
+    if not number.isdigit() or int(number) >= updates or name not in tensors.shared or not good:
+        raise ReplyError(f"the reply holds an array that may not travel: '{key}'")
+    return int(number), name, part or None
+
+
+def _head(
+    experiment: Experiment, values: dict[str, Any], shared: ArrayRecord, addressed: State
+) -> RecordDict:
+    record = ConfigRecord({"experiment": experiment.key, **values})
+    content = RecordDict({"request": record, "shared": shared})
+    if addressed:
+        content["addressed"] = pack_state(addressed)
+    return content
+
+
+def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
+    record = dict(_part(content.config_records, "request"))
+    try:
+        experiment = Experiment(**json.loads(str(record.pop("experiment"))))
+    except (KeyError, TypeError, ValueError):
+        raise FederationError(
+            "the server's message is not understood; run the same fedrecgel version on both sides"
+        ) from None
+    return experiment, record
+
+
+def _part(records: Any, name: str) -> Any:  # noqa: ANN401 - Flower's typed views share no base
+    if name not in records:
+        raise ReplyError(f"the message has no record '{name}'")
+    return records[name]
+
+
+def _integers(values: dict[str, Ints]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(v, dtype=np.int64)) for name, v in values.items()})
+
+
+def _unpack_state(content: RecordDict, name: str) -> State:
+    return unpack_state(content.array_records[name]) if name in content.array_records else {}
+
+
+def _numpy(array: Array) -> NDArray[Any]:
+    """The array over the message's own bytes: what `Array.numpy` gives, without its copy."""
+    stream = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if array.stype != "numpy.ndarray" or version not in read:
+        raise ValueError("not an array in numpy's format")
+    shape, fortran, dtype = read[version](stream)
+    if dtype.hasobject:
+        raise ValueError("arrays of Python objects are refused")
+    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")

@@ -1,0 +1,83 @@
+"""Sending messages to nodes and taking replies as they come, within a bounded time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+POLL = (0.02, 0.5)
+"""Seconds between two looks for replies: at first, and at most."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A reply that did not come or says that the node failed.
+
+    Attributes
+    ----------
+    node_id
+        Flower's number of the node.
+    reason
+        A few words, the same for the same kind of failure.
+    detail
+        What the node said, if anything.
+    """
+
+    node_id: int
+    reason: str
+    detail: str = ""
+
+
+def exchange(
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float,
+    on_failure: Callable[[Failure], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Message]:
+    """Push messages and yield each good reply as soon as it is there; report the others.
+
+    Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three seconds
+    between looks; folding replies as they arrive keeps one reply in memory.
+    """
+    messages = list(messages)
+    nodes = [message.metadata.dst_node_id for message in messages]
+    waiting = {}
+    for number, (message_id, node_id) in enumerate(zip(grid.push_messages(messages), nodes, strict=True)):
+        if message_id:
+            waiting[message_id] = node_id
+        else:
+            on_failure(Failure(nodes[number], "could not be sent"))
+    deadline, pause = clock() + timeout, POLL[0]
+    while waiting:
+        replies = list(grid.pull_messages(list(waiting)))
+        for reply in replies:
+            node_id = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if node_id is None:
+                continue
+            if reply.has_error():
+                reason = _REASONS.get(reply.error.code, "failed")
+                on_failure(Failure(node_id, reason, reply.error.reason or ""))
+            else:
+                yield reply
+        if replies:
+            pause = POLL[0]
+        elif clock() >= deadline:
+            break
+        else:
+            time.sleep(pause)
+            pause = min(POLL[1], pause * 1.5)
+    for node_id in waiting.values():
+        on_failure(Failure(node_id, "no reply in time"))
+
+
+_REASONS = {
+    1: "client app cannot be loaded",
+    2: "client app raised an exception",
+    3: "message expired",
+    4: "reply expired",
+    5: "node unavailable",
+    8: "client app crashed",
+}

@@ -1,0 +1,81 @@
+"""What happened in the rounds: one line for each evaluated round, failures by reason."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import MetricRecord
+
+from fedrecgel.server.exchange import Failure
+
+
+@dataclass
+class Tally:
+    """Replies of one round.
+
+    Attributes
+    ----------
+    reasons
+        Failed and refused replies by reason.
+    first
+        The first of them, with the site's name.
+    """
+
+    replies: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    first: tuple[str, Failure] | None = None
+    dropped: bool = False
+
+    def add(self, site: str, failure: Failure) -> None:
+        """Count one."""
+        self.reasons[failure.reason] = self.reasons.get(failure.reason, 0) + 1
+        if self.first is None:
+            self.first = (site, failure)
+
+    def first_line(self) -> str:
+        """The first failure in one line; the last line of a traceback says what went wrong."""
+        if self.first is None:
+            return "no reply was refused"
+        site, failure = self.first
+        detail = failure.detail.strip().splitlines()[-1:] or [""]
+        return f"first: {site}: {failure.reason}" + (f": {detail[0]}" if detail[0] else "")
+
+
+@dataclass
+class History:
+    """Lines of the evaluated rounds, and failures over the whole run."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    _since: list[dict[str, Any]] = field(default_factory=list)
+
+    def passed(self, line: dict[str, Any]) -> None:
+        """Note a round, evaluated or not."""
+        self._since.append(line)
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Keep an evaluated round; its counts and seconds cover the rounds since the one before."""
+        for name in ("replies", "failures", "seconds"):
+            line[name] = sum(passed[name] for passed in self._since)
+        self._since.clear()
+        self.lines.append(line)
+
+    def count(self, tally: Tally) -> None:
+        """Add a round's failures."""
+        for reason, number in tally.reasons.items():
+            self.failures[reason] = self.failures.get(reason, 0) + number
+
+
+def line_of(round: int, metrics: MetricRecord | None, tally: Tally) -> dict[str, Any]:
+    """A round's line: means over accepted users, and how the replies went."""
+    values = dict(metrics or {})
+    return {
+        "round": round,
+        "loss": values.get("loss"),
+        "users": values.get("users", 0),
+        "replies": tally.replies,
+        "failures": sum(tally.reasons.values()),
+        "reasons": tally.reasons,
+        "dropped": tally.dropped,
+        "bytes_up_per_user": values.get("bytes-up-per-user"),
+        "bytes_down_per_user": values.get("bytes-down-per-user"),
+    }

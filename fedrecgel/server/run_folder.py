@@ -1,0 +1,119 @@
+"""The folder of a run: effective settings, a line per evaluated round, the shared model."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fedrecgel.common.errors import RunError
+from fedrecgel.common.state import State
+
+FORMAT = 1
+CONFIG, METRICS, RESULT, MODEL, PRIVATE = (
+    "config.json",
+    "metrics.jsonl",
+    "result.json",
+    "model.safetensors",
+    "private",
+)
+
+
+class RunFolder:
+    """Writes a run's files; every file is complete or absent.
+
+    Layout: ``config.json`` ``metrics.jsonl`` ``result.json`` ``model.safetensors`` ``curves.png``
+    and ``private/``, the users' own state, which only this machine's user may read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, overwrite: bool) -> "RunFolder":
+        """A new, empty folder.
+
+        Raises
+        ------
+        RunError
+            When something is there that is not a run, or a run and ``overwrite`` is not given.
+        """
+        if path.exists():
+            if not path.is_dir():
+                raise RunError(f"{path} is a file; choose another --out")
+            if any(path.iterdir()):
+                if not (path / CONFIG).is_file():
+                    raise RunError(f"{path} is not empty and not a run of fedrecgel; choose another --out")
+                if not overwrite:
+                    raise RunError(f"{path} holds a run already; choose another --out or add --overwrite")
+                shutil.rmtree(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create {path}: {error.strerror}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run."""
+        if not (path / CONFIG).is_file():
+            raise RunError(f"{path} is not a run folder; make one with: fedrecgel simulate --data DIR --out {path}")
+        folder = cls(path)
+        found = folder.read_json(CONFIG).get("format")
+        if found != FORMAT:
+            raise RunError(f"{path} has run format {found}, this version reads {FORMAT}; run it again")
+        return folder
+
+    @property
+    def private(self) -> Path:
+        """Where the users' state is kept."""
+        return self.path / PRIVATE
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write a JSON file."""
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        _replace(self.path / name, text.encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the run."""
+        path = self.path / name
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing: the run did not finish; run it again") from None
+        except ValueError:
+            raise RunError(f"{path} is damaged; run it again") from None
+        if not isinstance(value, dict):
+            raise RunError(f"{path} is damaged; run it again")
+        return value
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """Add an evaluated round."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def write_model(self, shared: State) -> None:
+        """Keep the shared tensors."""
+        temporary = self.path / f".{MODEL}.{os.getpid()}"
+        save_file({name: value.contiguous() for name, value in shared.items()}, temporary)
+        os.replace(temporary, self.path / MODEL)
+
+    def read_model(self) -> dict[str, torch.Tensor]:
+        """The shared tensors of the chosen round."""
+        path = self.path / MODEL
+        try:
+            return dict(load_file(path))
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing: the run did not finish; run it again") from None
+        except (SafetensorError, OSError):
+            raise RunError(f"{path} is damaged; run it again") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)

@@ -1,0 +1,163 @@
+"""A finished run: its numbers, its model, recommendations for its users and for new ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrecgel.client.store import ArrayStore
+from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.errors import DataError, RunError
+from fedrecgel.common.evaluation import ItemLists, PersonalView, top_k
+from fedrecgel.common.hashing import user_keys
+from fedrecgel.common.interactions import Interactions, Ints
+from fedrecgel.common.records import NO_SNAPSHOT
+from fedrecgel.common.state import State
+from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
+from fedrecgel.simulation.report import build_report
+from fedrecgel.simulation.table import table
+
+FIT_ROUNDS = 50
+"""Local rounds in which a new user's private state is fitted to the frozen shared model."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One item of a list, best first."""
+
+    item: str
+    score: float
+
+
+class Result:
+    """A finished run; open one with `Result.open`.
+
+    Attributes
+    ----------
+    values
+        The content of ``result.json``.
+    """
+
+    def __init__(self, folder: RunFolder, head: dict[str, Any], values: dict[str, Any]) -> None:
+        self.path = folder.path
+        self.values = values
+        self._folder = folder
+        self._head = head
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Result":
+        """Read a run folder.
+
+        Raises
+        ------
+        RunError
+            When it is not one, did not finish, or is damaged.
+        """
+        folder = RunFolder.open(Path(path))
+        return cls(folder, folder.read_json(CONFIG), folder.read_json(RESULT))
+
+    @property
+    def round(self) -> int:
+        """The chosen round."""
+        return int(self.values["round"]["chosen"])
+
+    def metric(self, name: str) -> float:
+        """A test metric, for example ``full.ndcg@10`` or ``sampled.hr@10``."""
+        ranking, _, metric = name.partition(".")
+        return float(self.values["test"][ranking][metric]["value"])
+
+    def table(self) -> str:
+        """The numbers as text."""
+        return table(self.values)
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The data set of the run."""
+        wanted = self._head["data"]
+        data = Dataset.load(wanted["path"])
+        if data.hash != wanted["hash"]:
+            raise DataError(
+                f"{wanted['path']} is not the data set of this run any more (hash {data.hash[:12]}, "
+                f"run {wanted['hash'][:12]}); prepare it again as it was"
+            )
+        return data
+
+    @cached_property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm with the run's settings."""
+        config = make_config(self._head["algorithm"], self._head["settings"])
+        return make_algorithm(config, self.data.num_items)
+
+    @cached_property
+    def shared(self) -> State:
+        """Shared tensors of the chosen round."""
+        return self._folder.read_model()
+
+    def recommend(self, user: str, k: int = 10, *, repeat: bool = False) -> list[Recommendation]:
+        """The ``k`` best items for a user of the data set.
+
+        Nothing that the user has interacted with (train, validation, test) is recommended unless
+        ``repeat``.
+        """
+        index = np.array([self.data.user_index(user)])
+        seen = [] if repeat else self._known_items(int(index[0]))
+        return self._best(self.view(index), seen, k)
+
+    def recommend_new(self, items: Sequence[str], k: int = 10) -> list[Recommendation]:
+        """The ``k`` best items for somebody new, who has interacted with ``items``.
+
+        A private state is fitted here, against the frozen shared model; nothing is sent or kept.
+        """
+        known = np.unique(self.data.items_of(items)).astype(np.int64)
+        if not len(known):
+            raise DataError("a new user needs at least one item of the catalogue")
+        data = Interactions(known, np.array([0, len(known)]), user_keys(["new user"]), self.data.num_items)
+        private = self.algorithm.init_private(data.keys)
+        for round in range(1, FIT_ROUNDS + 1):
+            _, private = self.algorithm.update_users(Download(self.shared), private, data, round)
+        view = self.algorithm.personal_view(Download(self.shared), private)
+        return self._best(view, known.tolist(), k)
+
+    def evaluate(self, split: str = "test") -> dict[str, Any]:
+        """Measure the run's model again, from its files, as `build_report` does."""
+        users = np.arange(self.data.num_users)
+        private, trained = self._private(users)
+        view = self.algorithm.personal_view(Download(self.shared), private)
+        items = np.ones(self.data.num_items, dtype=bool)
+        return build_report(self.data, view, split=split, trained_users=trained, trained_items=items)
+
+    def view(self, users: Ints) -> PersonalView:
+        """Scores for users of the data set, by index."""
+        return self.algorithm.personal_view(Download(self.shared), self._private(users)[0])
+
+    def _private(self, users: Ints) -> tuple[State, Any]:
+        if not (self._folder.private / "store.json").is_file():
+            raise RunError(f"{self._folder.private} is missing: private state was removed; run again")
+        template = self.algorithm.private_template
+        store = ArrayStore(
+            self._folder.private, self._head["experiment"], self.data.num_users, template
+        )
+        if self.values["data"]["protocol"] == "paper":
+            kept, found = store.load_latest(users)
+        else:
+            kept, found = store.load_snapshot(users, int(self._head.get("round", NO_SNAPSHOT)))
+        return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
+
+    def _known_items(self, user: int) -> list[int]:
+        data = self.data
+        held_out = [int(data.validation_items[user]), int(data.test_items[user])]
+        return sorted({*map(int, data.train_of(user)), *(item for item in held_out if item >= 0)})
+
+    def _best(self, view: PersonalView, seen: Sequence[int], k: int) -> list[Recommendation]:
+        excluded = ItemLists(np.array(seen, dtype=np.int64), np.array([0, len(seen)]))
+        best = top_k(view, np.array([0]), k, excluded)[0]
+        import torch
+
+        scores = view.catalogue(torch.zeros(1, dtype=torch.int64))[0]
+        chosen = [int(item) for item in best if item >= 0]
+        return [Recommendation(str(self.data.item_ids[i]), float(scores[i])) for i in chosen]
