@@ -38,10 +38,13 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files", "what is not given is guessed and printed")
     for role in ("user", "item", "time", "rating"):
         group.add_argument(
-            f"--{role}-column", metavar="COLUMN", help="name in the header, or position from 1"
+            f"--{role}-column", metavar="COLUMN", help="name, position from 1, or none"
         )
     group.add_argument(
         "--separator", help="comma, tab, semicolon, pipe, blanks, :: or any other character"
+    )
+    group.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether line 1 names the columns"
     )
     group.add_argument(
         "--threshold", type=float, help="only ratings of at least this are interactions"

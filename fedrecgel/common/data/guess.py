@@ -3,14 +3,16 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrecgel.common.errors import DataError
 
 ROLES = ("user", "item", "time", "rating")
 BLANKS = "blanks"
+NONE = "none"
 SEPARATORS = ("::", "\t", ";", "|", ",", BLANKS)
+_MOST_LINES = 0.8
 _NAMED = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "pipe": "|", " ": BLANKS}
 _NAMED |= {"blank": BLANKS, "space": BLANKS, "spaces": BLANKS, "colons": "::"}
 
@@ -26,6 +28,16 @@ _ALIASES = {
 }
 _DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user says about a file; None is guessed."""
+
+    columns: Mapping[str, str | int | None]
+    """By role: a name from the header or a position from 1; ``none`` for no such column."""
+    separator: str | None = None
+    header: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -47,27 +59,33 @@ def separator_named(text: str) -> str:
     return separator
 
 
+def reader(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
+    """Read lines by the rules of CSV; a misplaced or unclosed quote is a ``csv.Error``."""
+    return csv.reader(lines, delimiter=separator, strict=True, skipinitialspace=True)
+
+
 def fields_of(line: str, separator: str) -> list[str]:
-    """Split one line; an unclosed quote is a ``csv.Error``."""
+    """Split one line."""
     if separator == BLANKS:
-        single = re.sub(r"\s+", " ", line.strip(), flags=re.ASCII)
-        return next(csv.reader([single], delimiter=" ", strict=True), [])
+        return next(reader([re.sub(r"\s+", " ", line.strip(), flags=re.ASCII)], " "), [])
     if len(separator) > 1:
         return line.split(separator)
-    return next(csv.reader([line], delimiter=separator, strict=True), [])
+    return next(reader([line], separator), [])
 
 
-def guess_layout(
-    lines: Sequence[str], where: str, separator: str | None, wanted: Mapping[str, str | int | None]
-) -> Layout:
-    """Judge by the first non-blank lines; ``wanted``: names of columns or positions from 1."""
+def guess_layout(lines: Sequence[str], where: str, choice: Choice) -> Layout:
+    """Judge by the first non-blank lines what the user has not chosen."""
+    separator = choice.separator
     separator = separator_named(separator) if separator else guess_separator(lines, where)
     rows = [fields for line in lines if (fields := _try_fields(line, separator))]
     if not rows:
         raise DataError(
-            f"{where}: no line can be split by {separator!r}, the first is {lines[0]!r}"
+            f"{where}: no line can be split by {separator!r}, line 1 is {lines[0][:80]!r};"
+            " set --separator"
         )
-    header = tuple(f.strip() for f in rows[0]) if _has_header(rows, wanted) else None
+    wanted = choice.columns
+    has_header = _has_header(rows, wanted) if choice.header is None else choice.header
+    header = tuple(f.strip() for f in rows[0]) if has_header else None
     if header is None:
         width = Counter(len(row) for row in rows).most_common(1)[0][0]
     else:
@@ -82,20 +100,31 @@ def guess_layout(
 
 
 def guess_separator(lines: Sequence[str], where: str) -> str:
-    """Choose the separator that gives the same number (2 or more) of fields in most lines."""
+    """Choose the separator that gives the same number (2 or more) of fields in most lines.
+
+    Of several good ones the first that shows names of users and items in line 1 is taken, else the
+    first in the order of ``SEPARATORS``.
+    """
     plain = [re.sub(r'"[^"]*"', "q", line) for line in lines]
-    best, best_share = "", 0.0
-    for separator in SEPARATORS:
-        splitter = None if separator == BLANKS else separator
-        counts = Counter(len(line.split(splitter)) for line in plain)
-        count, hits = max(counts.items(), key=lambda pair: (pair[0] > 1, pair[1]))
-        if count > 1 and hits / len(plain) > best_share:
-            best, best_share = separator, hits / len(plain)
-    if not best:
+    shares = {separator: _share_of_equal_widths(plain, separator) for separator in SEPARATORS}
+    best = max(SEPARATORS, key=lambda separator: shares[separator])
+    if shares[best] == 0.0:
         raise DataError(
             f"{where}: cannot tell the separator, line 1 is {lines[0][:80]!r}; set --separator"
         )
-    return best
+    good = [s for s in SEPARATORS if shares[s] >= min(_MOST_LINES, shares[best])]
+    named = [s for s in good if _names_users_and_items(_try_fields(lines[0], s))]
+    return (named or good)[0]
+
+
+def _share_of_equal_widths(plain: Sequence[str], separator: str) -> float:
+    splitter = None if separator == BLANKS else separator
+    counts = Counter(len(line.split(splitter)) for line in plain)
+    return max((hits for count, hits in counts.items() if count > 1), default=0) / len(plain)
+
+
+def _names_users_and_items(header: Sequence[str]) -> bool:
+    return all(_by_alias(role, header) is not None for role in ("user", "item"))
 
 
 def guess_columns(
@@ -109,19 +138,20 @@ def guess_columns(
     chosen = {
         role: _position(column, header, width, where)
         for role, column in wanted.items()
-        if column is not None
+        if column is not None and column != NONE
     }
+    unwanted = [role for role, column in wanted.items() if column == NONE]
     if header is not None:
         for role in ROLES:
-            if role not in chosen and (found := _by_alias(role, header)) is not None:
+            if role not in (*chosen, *unwanted) and (found := _by_alias(role, header)) is not None:
                 chosen[role] = found
     else:
-        _by_place(chosen, width, body, where)
+        _by_place(chosen, unwanted, width, body, where)
     for role in ("user", "item"):
         if role not in chosen:
             raise DataError(
                 f"{where}: cannot tell which column holds the {role}s; the columns are"
-                f" {', '.join(header or ())}; set --{role}-column"
+                f" {', '.join(header or ())}; set --{role}-column, or --no-header if line 1 is data"
             )
     if len(set(chosen.values())) < len(chosen):
         raise DataError(f"{where}: two of {', '.join(chosen)} are the same column; set --*-column")
@@ -151,11 +181,12 @@ def _has_header(rows: Sequence[Sequence[str]], wanted: Mapping[str, str | int | 
         return True
     if any(_by_alias(role, first) is not None for role in ("user", "item")):
         return True
-    # A first line of words above a column of numbers.
+    # A first line of words above a column of numbers (a few bad lines aside).
     return any(
-        not _is_number(first[k]) and first[k].strip() and all(_is_number(row[k]) for row in rest)
-        for k in range(len(first))
-        if rest
+        not _is_number(name)
+        and name.strip() != ""
+        and sum(_is_number(row[k]) for row in rest) >= max(0.9 * len(rest), 1)
+        for k, name in enumerate(first)
     )
 
 
@@ -176,7 +207,11 @@ def _position(column: str | int, header: Sequence[str] | None, width: int, where
 
 
 def _by_place(
-    chosen: dict[str, int], width: int, body: Sequence[Sequence[str]], where: str
+    chosen: dict[str, int],
+    unwanted: Sequence[str],
+    width: int,
+    body: Sequence[Sequence[str]],
+    where: str,
 ) -> None:
     """Without header: user, item first; then the first column of times, then one of numbers."""
     free = [k for k in range(width) if k not in chosen.values()]
@@ -189,7 +224,7 @@ def _by_place(
                     " set --user-column and --item-column (positions count from 1)"
                 )
     for role, fits in (("time", _looks_like_time), ("rating", _looks_like_rating)):
-        if role not in chosen:
+        if role not in (*chosen, *unwanted):
             found = next((k for k in free if fits([row[k].strip() for row in body])), None)
             if found is not None:
                 chosen[role] = found

@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 LONGEST = 256
-"""Longer ids are bad rows: they come from broken quoting, and fixed-width arrays hold all ids."""
+"""Longer ids are bad rows: they come from broken quoting, and fixed-width arrays hold all ids (that
+is why NUL is no part of an id either)."""
 _WHOLE = re.compile(r"([+-]?\d+)(\.0*)?")
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of ids as numbers into the sorted distinct ids; -1 missing, -2 too long."""
+    """A column of ids as numbers into the sorted distinct ids; -1 missing, -2 not usable."""
 
     codes: NDArray[np.int64]
     ids: NDArray[np.str_]
@@ -32,7 +33,7 @@ def code_ids(column: pa.Array) -> Coded:
     raw = [text.strip() for text in encoded.dictionary.to_pylist()]
     names, numeric = _without_fractions(raw)
     distinct = sorted(
-        {name for name in names if name and len(name) <= LONGEST},
+        {name for name in names if name and len(name) <= LONGEST and "\x00" not in name},
         key=(lambda name: (int(name), name)) if numeric else None,
     )
     position = {name: index for index, name in enumerate(distinct)}

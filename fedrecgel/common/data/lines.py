@@ -6,6 +6,7 @@ quoted text really goes on over several lines (a comment column, say) are these 
 """
 
 import csv
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedrecgel.common.data.guess import BLANKS, Layout, fields_of
+from fedrecgel.common.data.guess import BLANKS, Layout, fields_of, reader
 
 _MOST_JOINED = 20
 _MOST_FAILED_JOINS = 1_000
@@ -59,6 +60,8 @@ def split_rows(lines: pa.Array, layout: Layout) -> Rows:
     todo &= ~nul
     has_quotes = len(layout.separator) == 1 or layout.separator == BLANKS
     quoted = todo & _mask(pc.match_substring(lines, '"')) & has_quotes
+    if quoted.any() and layout.separator != BLANKS:
+        lines, quoted = _drop_plain_quotes(lines, quoted, layout.separator)
     records, unclosed, wrong = _split_quoted(lines, np.flatnonzero(quoted), layout)
     for first, last, _ in records:
         todo[first : last + 1] = False
@@ -97,6 +100,18 @@ def _split_plain(lines: pa.Array, separator: str) -> tuple[pa.Array, NDArray[np.
     else:
         split = pc.split_pattern(lines, separator)
     return split.flatten(), np.asarray(split.offsets.to_numpy(), dtype=np.int64)
+
+
+def _drop_plain_quotes(
+    lines: pa.Array, quoted: NDArray[np.bool_], separator: str
+) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Remove quotes that change nothing, for speed; return the lines and which still have some."""
+    inside = f'[^"{re.escape(separator)}]*'
+    field = f'("{inside}"|{inside})'
+    pattern = f"^{field}({re.escape(separator)}{field})*$"
+    needless = quoted & _mask(pc.match_substring_regex(lines, pattern))
+    bare = pc.replace_substring(lines, '"', "")
+    return pc.if_else(pa.array(needless), bare, lines), quoted & ~needless
 
 
 def _split_quoted(
@@ -144,7 +159,7 @@ def _join(
         texts = lines.slice(first, last - first + 1).to_pylist()
         ends = [text + "\n" for text in texts[:-1]] + texts[-1:]
         try:
-            rows = list(csv.reader(ends, delimiter=layout.separator, strict=True))
+            rows = list(reader(ends, layout.separator))
         except csv.Error:
             continue
         if len(rows) != 1 or len(rows[0]) != layout.width:

@@ -1,6 +1,7 @@
 """From a source of interactions to a prepared data set, each step counted."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedrecgel.common.data.build import build
@@ -27,6 +28,7 @@ def prepare(
     time_column: str | int | None = None,
     rating_column: str | int | None = None,
     separator: str | None = None,
+    header: bool | None = None,
     threshold: float | None = None,
     strict: bool = False,
     num_candidates: int = 99,
@@ -54,7 +56,7 @@ def prepare(
         Of ties, invented times, candidates and synthetic data.
     min_interactions
         Users with fewer are left out, in a single pass; items are not filtered.
-    user_column, item_column, time_column, rating_column, separator, threshold, strict
+    user_column, item_column, time_column, rating_column, separator, header, threshold, strict
         See ``read_interactions``.
     num_candidates
         Never-interacted items drawn for each held-out item.
@@ -77,6 +79,7 @@ def prepare(
         "time_column": time_column,
         "rating_column": rating_column,
         "separator": separator,
+        "header": header,
     }
     synthetic = SyntheticSettings(users, items, interactions, users_per_item, disagreement)
     opened = open_source(source, options, threshold, strict, synthetic, seed)
@@ -87,7 +90,7 @@ def prepare(
         seed=seed,
         command=_command(source, target, protocol, seed, min_interactions, options, opened),
         source=opened.facts,
-        rules=describe_rules(protocol, opened, min_interactions, num_candidates),
+        rules=describe_rules(protocol, seed, opened, min_interactions, num_candidates),
         statistics=built.statistics,
         report=built.report,
         versions=library_versions(),
@@ -111,7 +114,7 @@ def _command(
     protocol: str,
     seed: int,
     min_interactions: int,
-    options: dict[str, str | int | None],
+    options: Mapping[str, object],
     opened: Source,
 ) -> str:
     """Return the command that makes the same data set again."""
@@ -119,7 +122,9 @@ def _command(
     words += ["--protocol", protocol, "--seed", str(seed)]
     words += ["--min-interactions", str(min_interactions)]
     for name, value in options.items():
-        if value is not None:
+        if isinstance(value, bool):
+            words.append("--header" if value else "--no-header")
+        elif value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     if opened.threshold is not None:
         words += ["--threshold", f"{opened.threshold:g}"]

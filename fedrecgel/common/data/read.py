@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrecgel.common.data.guess import Choice
 from fedrecgel.common.data.ids import Coded, code_ids
 from fedrecgel.common.data.manifest import file_hash
 from fedrecgel.common.data.problems import Problems
 from fedrecgel.common.data.split import Events
-from fedrecgel.common.data.tables import Table, Wanted, join_tables, read_table
+from fedrecgel.common.data.tables import Table, join_tables, read_table
 from fedrecgel.common.data.values import Values, parse_numbers, parse_times
-from fedrecgel.common.errors import DataError
+from fedrecgel.common.errors import ConfigError, DataError
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".inter", ".parquet", ".pq")
 
@@ -39,6 +40,7 @@ def read_interactions(
     time_column: str | int | None = None,
     rating_column: str | int | None = None,
     separator: str | None = None,
+    header: bool | None = None,
     threshold: float | None = None,
     strict: bool = False,
 ) -> Interactions:
@@ -51,22 +53,23 @@ def read_interactions(
     user_column, item_column, time_column, rating_column
         Names from the header, or positions from 1. What is not given is guessed by name or, in a
         file without header, by place: user, item, then a time and a rating by their values.
+        ``none``: there is no such column.
     separator
         A character, ``::``, or one of comma, tab, semicolon, pipe, blanks; guessed if not given.
+    header
+        Whether line 1 holds names of columns; guessed if not given.
     threshold
         Only rows with at least this rating count.
     strict
         Refuse the file at its first bad row, instead of dropping and counting bad rows.
     """
-    wanted: Wanted = {
-        "user": user_column,
-        "item": item_column,
-        "time": time_column,
-        "rating": rating_column,
-    }
+    if threshold is not None and not np.isfinite(threshold):
+        raise ConfigError(f"threshold is {threshold}; it must be a number")
+    roles = {"user": user_column, "item": item_column, "time": time_column}
+    choice = Choice({**roles, "rating": rating_column}, separator, header)
     problems = Problems(strict)
     parts = _parts(Path(source))
-    tables = [read_table(path, wanted, separator, problems, k) for k, path in enumerate(parts)]
+    tables = [read_table(path, choice, problems, k) for k, path in enumerate(parts)]
     sizes = [len(table.lines) for table in tables]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     table = join_tables(tables)
@@ -76,7 +79,7 @@ def read_interactions(
     if problems.count * 2 > table.rows_read:
         raise DataError(
             f"{source}: {problems.count:,} of {table.rows_read:,} rows cannot be used; first"
-            f" {problems.first_line()}; check --separator and the --*-column settings"
+            f" {problems.first_line()}; check --separator and --*-column (none: no such column)"
         )
     report: dict[str, object] = {
         "rows_read": table.rows_read,
@@ -123,8 +126,8 @@ class _Columns:
         reasons = {
             "user id is empty": self.user.codes == -1,
             "item id is empty": self.item.codes == -1,
-            "user id is longer than 256 characters": self.user.codes == -2,
-            "item id is longer than 256 characters": self.item.codes == -2,
+            "user id is too long or holds a NUL byte": self.user.codes == -2,
+            "item id is too long or holds a NUL byte": self.item.codes == -2,
             "time is neither a number nor a date": self.times.wrong,
         }
         if self._needs_rating:

@@ -32,7 +32,7 @@ def count_split(split: Split, arrays: Arrays, num_candidates: int) -> dict[str, 
 
 
 def describe_rules(
-    protocol: str, source: Source, min_interactions: int, num_candidates: int
+    protocol: str, seed: int, source: Source, min_interactions: int, num_candidates: int
 ) -> dict[str, object]:
     """Say in words what was done, for the manifest and the report."""
     paper = protocol == "paper"
@@ -45,9 +45,9 @@ def describe_rules(
     elif timed.any():
         order = "time; missing times before known ones"
     else:
-        order = "no timestamps: random, by the seed"
+        order = f"no timestamps: held-out items drawn at random with seed {seed}"
     if paper and not timed.all() and not source.file_order:
-        order = "invented random times, by the seed"
+        order = f"invented random times, seed {seed}"
     return {
         "positive": "every row" if threshold is None else f"rating >= {threshold:g}",
         "duplicates": "kept" if paper else "one row per (user, item), the latest",

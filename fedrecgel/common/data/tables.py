@@ -1,6 +1,6 @@
 """One file, of text or Parquet, to columns of strings: what follows knows no formats."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,12 +11,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.encoding import read_text
-from fedrecgel.common.data.guess import guess_columns, guess_layout
+from fedrecgel.common.data.guess import Choice, guess_columns, guess_layout
 from fedrecgel.common.data.lines import first_lines, split_lines, split_rows
 from fedrecgel.common.data.problems import Problems
 from fedrecgel.common.errors import DataError
-
-Wanted = Mapping[str, str | int | None]
 
 
 @dataclass(frozen=True)
@@ -36,21 +34,17 @@ class Table:
     """Encoding, separator, header, columns, first row, blank lines, repeated headers, notes."""
 
 
-def read_table(
-    path: Path, wanted: Wanted, separator: str | None, problems: Problems, part: int
-) -> Table:
+def read_table(path: Path, choice: Choice, problems: Problems, part: int) -> Table:
     """Read one file; rows that cannot even be split go to ``problems``."""
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _read_parquet(path, wanted)
-    return _read_text(path, wanted, separator, problems, part)
+        return _read_parquet(path, choice)
+    return _read_text(path, choice, problems, part)
 
 
-def _read_text(
-    path: Path, wanted: Wanted, separator: str | None, problems: Problems, part: int
-) -> Table:
+def _read_text(path: Path, choice: Choice, problems: Problems, part: int) -> Table:
     text = read_text(path)
     lines = split_lines(text.data)
-    layout = guess_layout(first_lines(lines), str(path), separator, wanted)
+    layout = guess_layout(first_lines(lines), str(path), choice)
     rows = split_rows(lines, layout)
 
     def name(line: int) -> str:
@@ -76,11 +70,11 @@ def _read_text(
     return Table(rows.columns, rows.lines, read, name, raw, facts)
 
 
-def _read_parquet(path: Path, wanted: Wanted) -> Table:
+def _read_parquet(path: Path, choice: Choice) -> Table:
     try:
         file = pq.ParquetFile(path)
         header = file.schema_arrow.names
-        columns = guess_columns(header, len(header), [], str(path), wanted)
+        columns = guess_columns(header, len(header), [], str(path), choice.columns)
         table = file.read(columns=[header[k] for k in columns.values()])
     except (OSError, pa.ArrowException) as error:
         message = str(error).splitlines()[0]
