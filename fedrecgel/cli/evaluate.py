@@ -11,8 +11,12 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         help="measure the model of a run again",
         description="Measure the model of a run again, from its files.",
     )
-    parser.add_argument("--run", required=True, dest="run_folder", metavar="RUN", help="made by: fedrecgel simulate")
-    parser.add_argument("--split", default="test", choices=("validation", "test"), help="default: test")
+    parser.add_argument(
+        "--run", required=True, dest="run_folder", metavar="RUN", help="made by: fedrecgel simulate"
+    )
+    parser.add_argument(
+        "--split", default="test", choices=("validation", "test"), help="default: test"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

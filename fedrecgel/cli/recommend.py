@@ -15,9 +15,16 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         description="List the best items for a user of a run, or for a new user with a file of "
         "interactions, whose private vector is fitted here and kept nowhere.",
     )
-    parser.add_argument("--run", required=True, dest="run_folder", metavar="RUN", help="made by: fedrecgel simulate")
+    parser.add_argument(
+        "--run", required=True, dest="run_folder", metavar="RUN", help="made by: fedrecgel simulate"
+    )
     parser.add_argument("--user", metavar="ID", help="user of the data set")
-    parser.add_argument("--file", metavar="FILE", type=Path, help="items of a new user: one id a line, or a table with an item column")
+    parser.add_argument(
+        "--file",
+        metavar="FILE",
+        type=Path,
+        help="items of a new user: one id a line, or a table with an item column",
+    )
     parser.add_argument("--k", type=int, default=10, help="how many items (default: 10)")
     parser.add_argument("--repeat", action="store_true", help="also items the user knows already")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -20,17 +20,29 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     )
     parser.add_argument("--data", required=True, metavar="DIR", help="made by: fedrecgel prepare")
     parser.add_argument("--out", required=True, metavar="RUN", help="run folder to make")
-    parser.add_argument("--algorithm", default="fedrecgel", help=f"{' | '.join(ALGORITHMS)} (default: fedrecgel)")
-    parser.add_argument("--preset", default="tuned", choices=PRESETS, help="settings to start from (default: tuned)")
-    parser.add_argument("--nodes", type=int, default=1, help="Flower nodes that share the users (default: 1)")
+    parser.add_argument(
+        "--algorithm", default="fedrecgel", help=f"{' | '.join(ALGORITHMS)} (default: fedrecgel)"
+    )
+    parser.add_argument(
+        "--preset", default="tuned", choices=PRESETS, help="settings to start from (default: tuned)"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=1, help="Flower nodes that share the users (default: 1)"
+    )
     parser.add_argument("--rounds", type=int, help="same as --set rounds=...")
     parser.add_argument("--seed", type=int, help="same as --set seed=...")
     parser.add_argument("--dtype", help="same as --set dtype=...")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting; may be repeated",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a run in RUN")
-    parser.add_argument("--json", action="store_true", help="print result.json instead of the table")
+    parser.add_argument(
+        "--json", action="store_true", help="print result.json instead of the table"
+    )
     parser.set_defaults(run=run)
 
 

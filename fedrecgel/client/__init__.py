@@ -1,0 +1,1 @@
+"""A node: its users, their private state, training and evaluation."""

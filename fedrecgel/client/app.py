@@ -1,7 +1,7 @@
 """The Flower ClientApp: messages in, messages out; everything else is in the modules beside it.
 
-``node-config`` (or ``run-config``) names the data set, the folder for private state and the share of
-the users (`fedrecgel.client.site.open_site`).
+``node-config`` (or ``run-config``) names the data set, the folder for private state and the share
+of the users (`fedrecgel.client.site.open_site`).
 """
 
 from flwr.app import Context, Message

@@ -19,7 +19,9 @@ def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
     """Sums of metrics over the node's users, by ``sampled.*`` and ``full.*``."""
     algorithm = algorithm_of(request.experiment, site)
     if len(request.accepted) != len(site.users):
-        raise FederationError(f"{site.name} hosts {len(site.users)} users, not {len(request.accepted)}")
+        raise FederationError(
+            f"{site.name} hosts {len(site.users)} users, not {len(request.accepted)}"
+        )
     private, trained = _private(site, algorithm, request)
     view = algorithm.personal_view(Download(request.shared, request.addressed), private)
     held_out = site.held_out(request.split)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrecgel.client.store import ArrayStore, PrivateStore
-from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.algorithms.base import Algorithm
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
@@ -42,7 +42,9 @@ class Site:
     def interactions(self) -> Interactions:
         """Training interactions of the users, by slot."""
         data = self.data
-        everyone = Interactions(data.train_items, data.train_offsets, data.user_keys, data.num_items)
+        everyone = Interactions(
+            data.train_items, data.train_offsets, data.user_keys, data.num_items
+        )
         return everyone.take(self.users)
 
     def held_out(self, split: str) -> HeldOut:
@@ -62,7 +64,9 @@ class Site:
 
     def store(self, experiment: Experiment, template: State) -> PrivateStore:
         """Private state of this experiment; the folder is shared by the sites of one machine."""
-        return _open_store(self.state_folder, experiment.id, self.data.num_users, _Template(template))
+        return _open_store(
+            self.state_folder, experiment.id, self.data.num_users, _Template(template)
+        )
 
 
 class _Template:
@@ -107,20 +111,31 @@ def _open_site(path: str, version: int, part: int, parts: int, state_folder: str
 def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> Site:
     """The site that a node's configuration names.
 
-    The data set is ``data`` (node-config before run-config), the folder for private state ``state``;
-    ``partition-id`` and ``num-partitions`` say which share of the users the node hosts.
+    The data set is ``data`` (node-config before run-config), the folder for private state
+    ``state``; ``partition-id`` and ``num-partitions`` say which share of the users the node hosts.
     """
     values = {**run_config, **node_config}
-    for key, example in (("data", "/data/filmtrust"), ("state", "/state"), ("partition-id", 0), ("num-partitions", 1)):
+    for key, example in (
+        ("data", "/data/filmtrust"),
+        ("state", "/state"),
+        ("partition-id", 0),
+        ("num-partitions", 1),
+    ):
         if key not in values:
-            raise ConfigError(f"the node has no '{key}'; give it in --node-config, e.g. {key}={example!r}")
+            raise ConfigError(
+                f"the node has no '{key}'; give it in --node-config, e.g. {key}={example!r}"
+            )
     part, parts = (_whole(key, values[key]) for key in ("partition-id", "num-partitions"))
     if not 0 <= part < parts:
-        raise ConfigError(f"partition-id is {part} but num-partitions {parts}; ids run from 0 to {parts - 1}")
+        raise ConfigError(
+            f"partition-id is {part} but num-partitions {parts}; ids run from 0 to {parts - 1}"
+        )
     path = Path(str(values["data"])).resolve()
     manifest = path / "manifest.json"
     if not manifest.is_file():
-        raise DataError(f"{path} is not a prepared data set; make one with: fedrecgel prepare SOURCE --out {path}")
+        raise DataError(
+            f"{path} is not a prepared data set; make one with: fedrecgel prepare SOURCE --out {path}"
+        )
     return _open_site(str(path), manifest.stat().st_mtime_ns, part, parts, str(values["state"]))
 
 

@@ -1,9 +1,9 @@
 """Private state of users on their node: the last two rounds and two snapshots of each user.
 
-A user's state is kept under the round that produced it. The server says in every request which round
-it accepted last for each user, so a round whose reply was lost or refused is undone by loading the
-one before. Snapshots keep the state of all users at an evaluated round, so that the best can be
-restored at the end.
+A user's state is kept under the round that produced it. The server says in every request which
+round it accepted last for each user, so a round whose reply was lost or refused is undone by
+loading the one before. Snapshots keep the state of all users at an evaluated round, so that the
+best can be restored at the end.
 """
 
 import json
@@ -58,8 +58,8 @@ class ArrayStore:
     """`PrivateStore` in memory-mapped arrays of one folder (mode 0700, files 0600).
 
     Nodes of one machine may share a folder, each with users of its own: they write to disjoint
-    places. ``rounds`` (4, N) says what each of a user's four places holds; a place is written before
-    its round is, and its old round is cleared first.
+    places. ``rounds`` (4, N) says what each of a user's four places holds; a place is written
+    before its round is, and its old round is cleared first.
 
     Parameters
     ----------
@@ -107,7 +107,9 @@ class ArrayStore:
     def save(self, users: Ints, accepted: Ints, round: int, state: State) -> None:
         """See `PrivateStore.save`."""
         # The place that does not hold the accepted state; place 0 for a first round.
-        place = np.where(self._rounds[0, users] == np.where(accepted == 0, EMPTY - 1, accepted), 1, 0)
+        place = np.where(
+            self._rounds[0, users] == np.where(accepted == 0, EMPTY - 1, accepted), 1, 0
+        )
         self._rounds[place, users] = EMPTY
         for name, array in self._arrays.items():
             array[place, users] = state[name].numpy()
@@ -127,7 +129,7 @@ class ArrayStore:
     def load_snapshot(self, users: Ints, tag: int) -> tuple[State, NDArray[np.bool_]]:
         """See `PrivateStore.load_snapshot`."""
         places = np.stack([self._rounds[place, users] == tag for place in SNAPSHOTS])
-        found = places.any(0)
+        found: NDArray[np.bool_] = places.any(axis=0)
         return self._read(places.argmax(0)[found] + SNAPSHOTS[0], users[found]), found
 
     def load_latest(self, users: Ints) -> tuple[State, NDArray[np.bool_]]:

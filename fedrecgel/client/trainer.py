@@ -19,14 +19,21 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
     """Train the requested users and keep their new private state under the request's round."""
     algorithm = algorithm_of(request.experiment, site)
     if len(request.slots) and not 0 <= request.slots.min() <= request.slots.max() < len(site.users):
-        raise FederationError(f"{site.name} hosts {len(site.users)} users; the server asks for others")
+        raise FederationError(
+            f"{site.name} hosts {len(site.users)} users; the server asks for others"
+        )
     updates: list[Update] = []
     for group in _groups(site, request.slots, algorithm.config.num_negatives):
         slots, accepted = request.slots[group], request.accepted[group]
-        addressed = {name: value[torch.from_numpy(group)] for name, value in request.addressed.items()}
+        addressed = {
+            name: value[torch.from_numpy(group)] for name, value in request.addressed.items()
+        }
         private = _load(site, algorithm, request, slots, accepted)
         found, state = algorithm.update_users(
-            Download(request.shared, addressed), private, site.interactions.take(slots), request.round
+            Download(request.shared, addressed),
+            private,
+            site.interactions.take(slots),
+            request.round,
         )
         store = site.store(request.experiment, algorithm.private_template)
         store.save(site.users[slots], accepted, request.round, state)

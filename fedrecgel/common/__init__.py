@@ -1,0 +1,1 @@
+"""What server and nodes share: algorithms, scorers, data, metrics, messages."""

@@ -35,12 +35,16 @@ def cut_blocks(
         column = np.arange(longest)
         valid = column < counts[users][:, None]
         place = np.where(valid, samples.offsets[users][:, None] + column, 0)
-        yield users, place, Block(
-            torch.from_numpy(np.where(valid, samples.items[place], 0)).to(device),
-            _weights(samples.positive[place] * valid, dtype, device),
-            _weights(samples.total[place] * valid, dtype, device),
+        yield (
+            users,
+            place,
+            Block(
+                torch.from_numpy(np.where(valid, samples.items[place], 0)).to(device),
+                _weights(samples.positive[place] * valid, dtype, device),
+                _weights(samples.total[place] * valid, dtype, device),
+            ),
         )
 
 
-def _weights(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:  # type: ignore[type-arg]
+def _weights(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(values).to(device, dtype)

@@ -1,9 +1,10 @@
 """Settings: one typed, flat namespace with the same names everywhere.
 
-A setting is a field of a frozen dataclass. Its name is ``snake_case`` in Python and ``kebab-case`` on
-the command line (``--set local-lr=0.1``), in Flower's run-config and in files; `kebab` is the only
-place that maps one to the other. `Config` holds what every algorithm has; an algorithm's file extends
-it with its own. An unknown name or a value of the wrong type is an error that says what would do.
+A setting is a field of a frozen dataclass. Its name is ``snake_case`` in Python and ``kebab-case``
+on the command line (``--set local-lr=0.1``), in Flower's run-config and in files; `kebab` is the
+only place that maps one to the other. `Config` holds what every algorithm has; an algorithm's file
+extends it with its own. An unknown name or a value of the wrong type is an error that says what
+would do.
 """
 
 import dataclasses
@@ -65,13 +66,18 @@ class Config:
         ),
     )
     engine: str = setting(
-        "block", "users in blocks, or one at a time (the plain reference)", choices=("block", "loop")
+        "block",
+        "users in blocks, or one at a time (the plain reference)",
+        choices=("block", "loop"),
     )
     block_size: int = setting(0, "samples computed at once; 0 = chosen by the scorer", low=0)
     device: str = setting("cpu", "where clients compute: cpu, cuda or auto")
     round_timeout: float = setting(3600.0, "seconds to wait for the replies of a round", low=0.001)
     min_replies: float = setting(
-        0.5, "share of a round's users that must be accepted, else the round is dropped", low=0, high=1
+        0.5,
+        "share of a round's users that must be accepted, else the round is dropped",
+        low=0,
+        high=1,
     )
 
     def __post_init__(self) -> None:

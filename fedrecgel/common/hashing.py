@@ -1,11 +1,12 @@
 """Counter-based randomness: every draw is a pure function of what it is for.
 
-A draw is the hash of (seed, purpose, round, user, position). There is no generator whose state could
-depend on the order in which users are visited, on how they are grouped into nodes, or on the number
-of workers, so none of these can change a number. All functions are vectorised over numpy arrays.
+A draw is the hash of (seed, purpose, round, user, position). There is no generator whose state
+could depend on the order in which users are visited, on how they are grouped into nodes, or on the
+number of workers, so none of these can change a number. All functions are vectorised over numpy
+arrays.
 
-The mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
-number generators", OOPSLA 2014), applied once for every part.
+The mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable
+pseudorandom number generators", OOPSLA 2014), applied once for every part.
 """
 
 import hashlib

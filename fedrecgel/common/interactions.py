@@ -11,7 +11,9 @@ from fedrecgel.common.hashing import Keys
 Ints = NDArray[np.int64]
 
 
-def ragged_take(flat: NDArray[np.generic], offsets: Ints, rows: Ints) -> tuple[NDArray[np.generic], Ints]:
+def ragged_take(
+    flat: NDArray[np.integer], offsets: Ints, rows: Ints
+) -> tuple[NDArray[np.integer], Ints]:
     """Rows of a ragged array ``(flat, offsets)``, again as ``(flat, offsets)``."""
     lengths = offsets[rows + 1] - offsets[rows]
     new = np.concatenate(([0], np.cumsum(lengths)))

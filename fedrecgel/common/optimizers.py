@@ -11,7 +11,17 @@ from fedrecgel.common.state import State
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
-SERVER_OPTIMIZERS = ("adam", "sgd", "adamw", "adagrad", "rmsprop", "adadelta", "adamax", "nadam", "radam")
+SERVER_OPTIMIZERS = (
+    "adam",
+    "sgd",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+    "adadelta",
+    "adamax",
+    "nadam",
+    "radam",
+)
 
 
 def adam_state(values: Tensor) -> State:
@@ -44,7 +54,9 @@ def adam_step(values: Tensor, gradient: Tensor, state: State, lr: float) -> tupl
 
 def server_optimizer(name: str, parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
     """A torch optimiser by name, other than its learning rate at torch's defaults."""
-    classes = {cls.lower(): getattr(torch.optim, cls) for cls in dir(torch.optim) if cls[0].isupper()}
+    classes = {
+        cls.lower(): getattr(torch.optim, cls) for cls in dir(torch.optim) if cls[0].isupper()
+    }
     if name not in SERVER_OPTIMIZERS:
         raise ConfigError(
             f"setting 'server-optimizer' cannot be '{name}'; choose from {', '.join(SERVER_OPTIMIZERS)}"

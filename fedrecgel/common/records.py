@@ -1,8 +1,8 @@
 """What travels between server and nodes, and the only code that packs and unpacks it.
 
-Requests and replies are plain dataclasses here; on the wire they are Flower records. Nothing but the
-tensors that an algorithm declares may be packed or unpacked (`fedrecgel.common.state.Tensors`), so a
-tensor that somebody adds to a client's state is not sent by accident.
+Requests and replies are plain dataclasses here; on the wire they are Flower records. Nothing but
+the tensors that an algorithm declares may be packed or unpacked (`fedrecgel.common.state.Tensors`),
+so a tensor that somebody adds to a client's state is not sent by accident.
 """
 
 import io
@@ -58,10 +58,16 @@ class Hello:
     def unpack(cls, content: RecordDict) -> "Hello":
         """From Flower records."""
         record = _part(content.config_records, "hello")
-        fields = {"site": str, "users": int, "num_items": int, "catalogue": str, "validation_users": int}
+        fields = {
+            "site": str,
+            "users": int,
+            "num_items": int,
+            "catalogue": str,
+            "validation_users": int,
+        }
         if {name: type(value) for name, value in record.items()} != fields:
             raise ReplyError("the node's answer to the first query has other fields than expected")
-        hello = cls(**dict(record))  # type: ignore[arg-type]  # types were compared above
+        hello = cls(**dict(record))
         if min(hello.users, hello.num_items, hello.validation_users) < 0:
             raise ReplyError("the node's answer to the first query holds negative counts")
         return hello
@@ -244,14 +250,14 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
         When the reply has parts or names that it may not have. Shapes and values are not judged
         here (`fedrecgel.server.acceptance`).
     """
-    arrays, metrics = _part(content.array_records, "update"), _part(content.metric_records, "metrics")
-    lists = [metrics.get(name) for name in ("users", "loss", "touched")]
-    if not all(isinstance(value, list) and len(value) == len(lists[0]) for value in lists):  # type: ignore[arg-type]
+    arrays = _part(content.array_records, "update")
+    metrics = _part(content.metric_records, "metrics")
+    columns = [metrics.get(name) for name in ("users", "loss", "touched")]
+    if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
         raise ReplyError("metrics of the reply are missing or of unequal length")
-    users, losses, touched = lists
     updates = [
-        Update(users=int(u), loss=float(loss), touched=int(t))
-        for u, loss, t in zip(users, losses, touched, strict=True)  # type: ignore[arg-type]
+        Update(users=int(users), loss=float(loss), touched=int(touched))
+        for users, loss, touched in zip(*columns, strict=True)
     ]
     rows: dict[tuple[int, str], dict[str, Tensor]] = {}
     for key, array in arrays.items():
@@ -339,7 +345,10 @@ def _numpy(array: Array) -> NDArray[Any]:
     """The array over the message's own bytes: what `Array.numpy` gives, without its copy."""
     stream = io.BytesIO(array.data)
     version = np.lib.format.read_magic(stream)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
     if array.stype != "numpy.ndarray" or version not in read:
         raise ValueError("not an array in numpy's format")
     shape, fortran, dtype = read[version](stream)

@@ -1,9 +1,10 @@
 """Training samples of a round: each user's positives and freshly drawn negatives.
 
 The score of a sample depends on the user and the item alone, so equal pairs are merged: a user's
-samples become one weight for each distinct item, split into its positive part and its total. The loss
-``sum_i total_i * softplus(s_i) - positive_i * s_i`` is then exactly the weighted binary cross-entropy
-over the original samples, and the distinct items are exactly the item rows that the user touches.
+samples become one weight for each distinct item, split into its positive part and its total. The
+loss ``sum_i total_i * softplus(s_i) - positive_i * s_i`` is then exactly the weighted binary
+cross-entropy over the original samples, and the distinct items are exactly the item rows that the
+user touches.
 """
 
 from dataclasses import dataclass
@@ -82,8 +83,8 @@ def draw_samples(
     Parameters
     ----------
     loss
-        ``"mean"``: each user's samples weigh ``1 / n``. ``"chunked-sum"``: the samples are shuffled,
-        cut into chunks of 128, and each chunk weighs 1 in all.
+        ``"mean"``: each user's samples weigh ``1 / n``. ``"chunked-sum"``: the samples are
+        shuffled, cut into chunks of 128, and each chunk weighs 1 in all.
     """
     negatives = draw_negatives(data, num_negatives, seed, round)
     drawn = np.concatenate([data.items[:, None].astype(np.int64), negatives], axis=1)
@@ -95,8 +96,10 @@ def draw_samples(
 
     pairs, index = np.unique(owners * data.num_items + drawn[valid], return_inverse=True)
     users, items = np.divmod(pairs, data.num_items)
-    total = np.bincount(index, weights, minlength=len(pairs))
-    positive = np.bincount(index, weights * is_positive[valid], minlength=len(pairs))
+    total = np.zeros(len(pairs))
+    positive = np.zeros(len(pairs))
+    np.add.at(total, index, weights)
+    np.add.at(positive, index, weights * is_positive[valid])
     offsets = np.searchsorted(users, np.arange(data.num_users + 1))
     return Samples(items, positive, total, offsets)
 
@@ -108,11 +111,11 @@ def _weights(
     counts = np.bincount(owners, minlength=data.num_users)
     size = counts[owners]
     if loss == "mean" or not (counts > CHUNK).any():
-        return 1.0 / size
+        return np.reciprocal(size, dtype=np.float64)
     start = np.concatenate(([0], np.cumsum(counts)))[owners]
     place = np.arange(len(owners)) - start
     order = np.lexsort((mix("chunks", seed, round, data.keys[owners], place), owners))
     rank = np.empty_like(place)
     rank[order] = place
     first = rank // CHUNK * CHUNK
-    return 1.0 / np.minimum(CHUNK, size - first)
+    return np.reciprocal(np.minimum(CHUNK, size - first), dtype=np.float64)

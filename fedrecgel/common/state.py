@@ -39,7 +39,8 @@ class Tensors:
     shared
         Sent by the server to every node; the only names an update may have.
     item_rows
-        Those of ``shared`` whose first axis is the catalogue: an update holds the touched rows only.
+        Those of ``shared`` whose first axis is the catalogue: an update holds the touched rows
+        only.
     private
         Kept on the node, one slice per user; never in a message.
     addressed
@@ -111,14 +112,14 @@ def take_users(state: State, users: Tensor) -> State:
 class _Unlocked:
     """Presents a read-only array as writable, so that torch takes it without a copy."""
 
-    def __init__(self, array: np.ndarray) -> None:  # type: ignore[type-arg]
+    def __init__(self, array: np.ndarray) -> None:
         interface = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
         self._keep_alive = array
 
 
-def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:  # type: ignore[type-arg]
+def to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
     """A tensor over the memory of ``array`` (moved if the device needs it); never write into it.
 
     torch has no read-only tensors and would warn or copy; messages are megabytes and are only read.

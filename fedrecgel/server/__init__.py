@@ -1,0 +1,1 @@
+"""The server: rounds, acceptance of replies, the run folder."""

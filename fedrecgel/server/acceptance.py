@@ -7,7 +7,9 @@ from fedrecgel.common.records import TrainReply
 from fedrecgel.common.state import State, Tensors, Update
 
 
-def check_reply(reply: TrainReply, users: int, shared: State, tensors: Tensors, reduce: str) -> None:
+def check_reply(
+    reply: TrainReply, users: int, shared: State, tensors: Tensors, reduce: str
+) -> None:
     """Refuse a training reply that cannot be folded in.
 
     Parameters

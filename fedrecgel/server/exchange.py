@@ -39,13 +39,15 @@ def exchange(
 ) -> Iterator[Message]:
     """Push messages and yield each good reply as soon as it is there; report the others.
 
-    Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three seconds
-    between looks; folding replies as they arrive keeps one reply in memory.
+    Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three
+    seconds between looks; folding replies as they arrive keeps one reply in memory.
     """
     messages = list(messages)
     nodes = [message.metadata.dst_node_id for message in messages]
-    waiting = {}
-    for number, (message_id, node_id) in enumerate(zip(grid.push_messages(messages), nodes, strict=True)):
+    waiting: dict[str, int] = {}
+    for number, (message_id, node_id) in enumerate(
+        zip(grid.push_messages(messages), nodes, strict=True)
+    ):
         if message_id:
             waiting[message_id] = node_id
         else:
@@ -54,9 +56,10 @@ def exchange(
     while waiting:
         replies = list(grid.pull_messages(list(waiting)))
         for reply in replies:
-            node_id = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if node_id is None:
+            asked = reply.metadata.reply_to_message_id
+            if asked not in waiting:
                 continue
+            node_id = waiting.pop(asked)
             if reply.has_error():
                 reason = _REASONS.get(reply.error.code, "failed")
                 on_failure(Failure(node_id, reason, reply.error.reason or ""))

@@ -57,18 +57,28 @@ class Roster:
 
     def split(self, users: Ints) -> list[tuple[Member, Ints]]:
         """Users (ascending numbers) by the node that hosts them; nodes without any are left out."""
-        bounds = np.searchsorted(users, [member.first for member in self.members] + [self.num_users])
+        bounds = np.searchsorted(
+            users, [member.first for member in self.members] + [self.num_users]
+        )
         parts = zip(self.members, bounds[:-1], bounds[1:], strict=True)
         return [(member, users[a:b]) for member, a, b in parts if b > a]
 
     @staticmethod
     def _check(hellos: dict[int, Hello]) -> None:
         if sum(hello.users for hello in hellos.values()) == 0:
-            raise FederationError("no node hosts a user with training interactions; check their data")
+            raise FederationError(
+                "no node hosts a user with training interactions; check their data"
+            )
         names = [hello.site for hello in hellos.values()]
-        twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
+        twice = (
+            {name for name in names if names.count(name) > 1}
+            if len(set(names)) < len(names)
+            else ()
+        )
         if twice:
-            raise FederationError(f"two nodes call themselves '{sorted(twice)[0]}'; give each site its own name")
+            raise FederationError(
+                f"two nodes call themselves '{sorted(twice)[0]}'; give each site its own name"
+            )
         catalogues = {(hello.catalogue, hello.num_items) for hello in hellos.values()}
         if len(catalogues) > 1:
             raise FederationError(

@@ -47,9 +47,13 @@ class RunFolder:
                 raise RunError(f"{path} is a file; choose another --out")
             if any(path.iterdir()):
                 if not (path / CONFIG).is_file():
-                    raise RunError(f"{path} is not empty and not a run of fedrecgel; choose another --out")
+                    raise RunError(
+                        f"{path} is not empty and not a run of fedrecgel; choose another --out"
+                    )
                 if not overwrite:
-                    raise RunError(f"{path} holds a run already; choose another --out or add --overwrite")
+                    raise RunError(
+                        f"{path} holds a run already; choose another --out or add --overwrite"
+                    )
                 shutil.rmtree(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -61,11 +65,15 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """An existing run."""
         if not (path / CONFIG).is_file():
-            raise RunError(f"{path} is not a run folder; make one with: fedrecgel simulate --data DIR --out {path}")
+            raise RunError(
+                f"{path} is not a run folder; make one with: fedrecgel simulate --data DIR --out {path}"
+            )
         folder = cls(path)
         found = folder.read_json(CONFIG).get("format")
         if found != FORMAT:
-            raise RunError(f"{path} has run format {found}, this version reads {FORMAT}; run it again")
+            raise RunError(
+                f"{path} has run format {found}, this version reads {FORMAT}; run it again"
+            )
         return folder
 
     @property

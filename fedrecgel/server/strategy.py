@@ -136,8 +136,8 @@ class FedRecStrategy(Strategy):
         """Run all rounds; choose one on validation; test it once.
 
         Flower's own loop cannot stop early, resume, or fold replies as they arrive, so this one
-        replaces it. ``num_rounds`` and ``timeout`` override the settings; ``initial_arrays`` replaces
-        the initial shared tensors. ``outcome`` holds the details afterwards.
+        replaces it. ``num_rounds`` and ``timeout`` override the settings; ``initial_arrays``
+        replaces the initial shared tensors. ``outcome`` holds the details afterwards.
         """
         if train_config or evaluate_config:
             raise ConfigError("train_config and evaluate_config are not used; set them in Config")
@@ -190,14 +190,18 @@ class FedRecStrategy(Strategy):
         for reply in exchange(grid, messages, self.wait, self._failed(tally)):
             hellos[reply.metadata.src_node_id] = Hello.unpack(reply.content)
         if len(hellos) < self.min_nodes:
-            raise FederationError(f"{len(hellos)} of {self.min_nodes} nodes answered; {tally.first_line()}")
+            raise FederationError(
+                f"{len(hellos)} of {self.min_nodes} nodes answered; {tally.first_line()}"
+            )
         return hellos
 
     def _load(self, arrays: ArrayRecord) -> None:
         given = unpack_state(arrays)
         for name, value in self.server.shared.items():
             if name not in given or given[name].shape != value.shape:
-                raise ConfigError(f"initial_arrays do not fit: '{name}' must be of shape {tuple(value.shape)}")
+                raise ConfigError(
+                    f"initial_arrays do not fit: '{name}' must be of shape {tuple(value.shape)}"
+                )
             value.copy_(given[name])
 
     # --- training --------------------------------------------------------------------------------
@@ -357,14 +361,24 @@ class FedRecStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """One message to every node."""
-        return [self._evaluate_message(member, arrays) for member in self.roster.members if member.last > member.first]
+        return [
+            self._evaluate_message(member, arrays)
+            for member in self.roster.members
+            if member.last > member.first
+        ]
 
     def _evaluate_message(self, member: Member, arrays: ArrayRecord) -> Message:
         users = np.arange(member.first, member.last)
         addressed = self.algorithm.download(self.server, torch.from_numpy(users)).addressed
-        values = {**vars(self._request), "accepted": self.roster.accepted[users], "addressed": addressed}
+        values = {
+            **vars(self._request),
+            "accepted": self.roster.accepted[users],
+            "addressed": addressed,
+        }
         content = pack_evaluate_request(EvaluateRequest(**values), arrays)
-        return Message(content, member.node_id, MessageType.EVALUATE, group_id=str(self._request.round))
+        return Message(
+            content, member.node_id, MessageType.EVALUATE, group_id=str(self._request.round)
+        )
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -380,7 +394,9 @@ class FedRecStrategy(Strategy):
             except ReplyError as error:
                 self._failed(self._tally)(Failure(node_id, f"refused: {error}"))
         if not parts:
-            raise FederationError(f"round {server_round}: no node could evaluate; {self._tally.first_line()}")
+            raise FederationError(
+                f"round {server_round}: no node could evaluate; {self._tally.first_line()}"
+            )
         self._tally.replies = len(parts)
         self._sums = {r: MetricSums() for r in rankings}
         for member in self.roster.members:
@@ -397,7 +413,13 @@ class FedRecStrategy(Strategy):
         test = self._federated_metrics(grid, best.round, "test", True, best.shared, restore=restore)
         selected = self.config.select_by if self._has_validation else None
         self.outcome = Outcome(
-            self.experiment, self.roster, best, selected, self.history.lines, test, self.history.failures
+            self.experiment,
+            self.roster,
+            best,
+            selected,
+            self.history.lines,
+            test,
+            self.history.failures,
         )
         result.arrays = pack_state(best.shared)
         for line in self.history.lines:
@@ -408,7 +430,11 @@ class FedRecStrategy(Strategy):
 
     def _failed(self, tally: "Tally") -> Callable[[Failure], None]:
         def count(failure: Failure) -> None:
-            site = self._sites.get(failure.node_id, str(failure.node_id)) if hasattr(self, "_sites") else str(failure.node_id)
+            site = (
+                self._sites.get(failure.node_id, str(failure.node_id))
+                if hasattr(self, "_sites")
+                else str(failure.node_id)
+            )
             tally.add(site, failure)
             self.on_failure(site, failure)
 
@@ -435,4 +461,3 @@ class _InOrder:
     def total(self) -> Update:
         rest = [self.waiting[node] for node in self.nodes if node in self.waiting]
         return Update.total(self.ready + rest)
-

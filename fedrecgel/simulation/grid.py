@@ -1,8 +1,8 @@
 """An in-process Grid: the same Strategy and ClientApp as everywhere, without processes or network.
 
-Messages are handed to the ClientApp one by one when their replies are pulled, so one reply exists at
-a time. This module is the only one that touches Flower's private `TaskIdentity`, which `Message` reads
-(tested on the oldest and the newest supported Flower).
+Messages are handed to the ClientApp one by one when their replies are pulled, so one reply exists
+at a time. This module is the only one that touches Flower's private `TaskIdentity`, which `Message`
+reads (tested on the oldest and the newest supported Flower).
 """
 
 import traceback

@@ -18,9 +18,13 @@ def items_of_file(path: Path) -> list[str]:
     except UnicodeDecodeError:
         lines = [","]
     words = [line.strip() for line in lines if line.strip()]
-    if words and not any(mark in word for word in words for mark in (",", "\t", ";", "|", "::", " ")):
+    if words and not any(
+        mark in word for word in words for mark in (",", "\t", ";", "|", "::", " ")
+    ):
         return words
     found = read_interactions(path)
-    if len(set(found.users)) > 1:
-        raise DataError(f"{path} holds {len(set(found.users))} users; a new user's file holds one")
-    return [str(item) for item in found.items]
+    if len(set(found.user_ids)) > 1:
+        raise DataError(
+            f"{path} holds {len(set(found.user_ids))} users; a new user's file holds one"
+        )
+    return [str(item) for item in found.item_ids]

@@ -129,7 +129,8 @@ def report_of_ranks(
         "popularity": values(popular),
         "chance": values(chance),
         "difference": {
-            r: paired_difference(RankCounts(c.greater, c.ties), popular[r]) for r, c in model.items()
+            r: paired_difference(RankCounts(c.greater, c.ties), popular[r])
+            for r, c in model.items()
         },
         "users": _users(dataset, split, model, trained_users, trained_users[users]),
         "items": _items(model, trained_items, trained_items[held.positives]),

@@ -116,7 +116,9 @@ class Result:
         known = np.unique(self.data.items_of(items)).astype(np.int64)
         if not len(known):
             raise DataError("a new user needs at least one item of the catalogue")
-        data = Interactions(known, np.array([0, len(known)]), user_keys(["new user"]), self.data.num_items)
+        data = Interactions(
+            known, np.array([0, len(known)]), user_keys(["new user"]), self.data.num_items
+        )
         private = self.algorithm.init_private(data.keys)
         for round in range(1, FIT_ROUNDS + 1):
             _, private = self.algorithm.update_users(Download(self.shared), private, data, round)
@@ -129,7 +131,9 @@ class Result:
         private, trained = self._private(users)
         view = self.algorithm.personal_view(Download(self.shared), private)
         items = np.ones(self.data.num_items, dtype=bool)
-        return build_report(self.data, view, split=split, trained_users=trained, trained_items=items)
+        return build_report(
+            self.data, view, split=split, trained_users=trained, trained_items=items
+        )
 
     def view(self, users: Ints) -> PersonalView:
         """Scores for users of the data set, by index."""
@@ -137,7 +141,9 @@ class Result:
 
     def _private(self, users: Ints) -> tuple[State, Any]:
         if not (self._folder.private / "store.json").is_file():
-            raise RunError(f"{self._folder.private} is missing: private state was removed; run again")
+            raise RunError(
+                f"{self._folder.private} is missing: private state was removed; run again"
+            )
         template = self.algorithm.private_template
         store = ArrayStore(
             self._folder.private, self._head["experiment"], self.data.num_users, template

@@ -75,7 +75,9 @@ def simulate(
         raise ConfigError("the data set exists in memory only; give a folder made by prepare")
     config = make_run_config(algorithm, preset, dataset.name, settings)
     if not 1 <= nodes <= dataset.num_users:
-        raise ConfigError(f"nodes must be between 1 and the number of users, {dataset.num_users}, not {nodes}")
+        raise ConfigError(
+            f"nodes must be between 1 and the number of users, {dataset.num_users}, not {nodes}"
+        )
     folder = RunFolder.create(Path(out), overwrite)
     head = {
         "format": FORMAT,

@@ -1,0 +1,1 @@
+"""Federated recommendation algorithms, one small file each."""

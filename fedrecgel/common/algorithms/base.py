@@ -1,7 +1,8 @@
 """What a federated recommendation algorithm is: one interface, both halves in one small file.
 
 An algorithm says which tensors it has and what may happen to them, what a client computes, and what
-the server does with the result. It knows nothing of Flower, nodes, files or rounds other than its own.
+the server does with the result. It knows nothing of Flower, nodes, files or rounds other than its
+own.
 """
 
 from abc import ABC, abstractmethod

@@ -1,9 +1,9 @@
 """FedNCF, trained as FedRecGEL trains it: both radii 0.
 
-Perifanis, Efraimidis: "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242, 2022,
-arXiv 2106.04405. In the comparison of FedRecGEL (arXiv 2603.11503) FedNCF is the same network and
-the same exchange without sharpness-awareness: a client sends the gradient of the shared tensors, the
-server averages it over the users and takes one optimiser step.
+Perifanis, Efraimidis: "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242,
+2022, arXiv 2106.04405. In the comparison of FedRecGEL (arXiv 2603.11503) FedNCF is the same network
+and the same exchange without sharpness-awareness: a client sends the gradient of the shared
+tensors, the server averages it over the users and takes one optimiser step.
 """
 
 from dataclasses import dataclass
@@ -42,9 +42,13 @@ class FedNCFConfig(Config):
         choices=("chunked-sum", "mean"),
     )
     local_lr: float = setting(0.1, "learning rate of the private Adam", low=0)
-    private_steps: int = setting(1, "private steps a round; the last is taken with the shared gradient", low=1)
+    private_steps: int = setting(
+        1, "private steps a round; the last is taken with the shared gradient", low=1
+    )
     private_weight_decay: float = setting(0.0, "L2 penalty on the private vector", low=0)
-    server_optimizer: str = setting("adam", "torch optimiser of the server", choices=SERVER_OPTIMIZERS)
+    server_optimizer: str = setting(
+        "adam", "torch optimiser of the server", choices=SERVER_OPTIMIZERS
+    )
     server_lr: float = setting(0.001, "learning rate of the server", low=0)
     item_weight_decay: float = setting(0.0, "L2 penalty on the item rows touched in a round", low=0)
 
@@ -55,8 +59,9 @@ GradientConfig = TypeVar("GradientConfig", bound=FedNCFConfig)
 class GradientAlgorithm(Algorithm[GradientConfig]):
     """Private vector stepped by Adam on the client, shared gradient averaged by the server.
 
-    Shared are ``items`` (M, D) and the scorer's network; private are ``user`` (P,) and the moments of
-    its Adam. The radii of `radii` make the gradients sharpness-aware (`fedrecgel.common.sharpness`).
+    Shared are ``items`` (M, D) and the scorer's network; private are ``user`` (P,) and the moments
+    of its Adam. The radii of `radii` make the gradients sharpness-aware
+    (`fedrecgel.common.sharpness`).
     """
 
     @property
@@ -112,7 +117,9 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         """See `Algorithm.local_update`."""
         samples = self._draw(data, round)
         items = torch.from_numpy(samples.items)
-        block = Block(items, *(torch.from_numpy(w).to(self.dtype) for w in (samples.positive, samples.total)))
+        block = Block(
+            items, *(torch.from_numpy(w).to(self.dtype) for w in (samples.positive, samples.total))
+        )
         network = {name: download[name] for name in self.scorer.network_shapes}
         shared = {"items": download["items"][items], **network}
         user, adam = private["user"], private
@@ -195,7 +202,11 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
     def _draw(self, data: Interactions, round: int) -> Samples:
         config = self.config
         return draw_samples(
-            data, num_negatives=config.num_negatives, loss=config.loss, seed=config.seed, round=round
+            data,
+            num_negatives=config.num_negatives,
+            loss=config.loss,
+            seed=config.seed,
+            round=round,
         )
 
 

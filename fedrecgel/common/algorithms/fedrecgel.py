@@ -4,8 +4,8 @@ Yu, Feng, Li, Zhang, Wang, Chen: "Sharpness-Aware Minimization for Generalized E
 Federated Recommendation", WWW 2026, arXiv 2603.11503.
 
 One client's round: gradients at (shared, private); the shared SAM gradient at (shared + e_shared,
-private), the private one at (shared, private + e_private), where e = rho * g / |g| with one norm over
-the whole group. The private vector takes a step of Adam; the shared SAM gradient is sent.
+private), the private one at (shared, private + e_private), where e = rho * g / |g| with one norm
+over the whole group. The private vector takes a step of Adam; the shared SAM gradient is sent.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,12 @@ class FedRecGELConfig(FedNCFConfig):
 
     algorithm: ClassVar[str] = "fedrecgel"
 
-    rho_shared: float = setting(0.02, "radius of the shared group (paper: rho_co); 0 = plain gradient", low=0)
-    rho_private: float = setting(0.02, "radius of the private group (paper: rho_ur); 0 = plain gradient", low=0)
+    rho_shared: float = setting(
+        0.02, "radius of the shared group (paper: rho_co); 0 = plain gradient", low=0
+    )
+    rho_private: float = setting(
+        0.02, "radius of the private group (paper: rho_ur); 0 = plain gradient", low=0
+    )
 
 
 class FedRecGEL(GradientAlgorithm[FedRecGELConfig]):
@@ -47,7 +51,9 @@ class FedRecGEL(GradientAlgorithm[FedRecGELConfig]):
         shared_gradient, user_gradient, loss = super().gradients(block, shared, user)
         if rho_shared > 0:
             names = list(shared)
-            steps = ascend([shared[n] for n in names], [shared_gradient[n] for n in names], rho_shared)
+            steps = ascend(
+                [shared[n] for n in names], [shared_gradient[n] for n in names], rho_shared
+            )
             moved = dict(zip(names, steps, strict=True))
             result = super().gradients(block, moved, user)[0]
         else:

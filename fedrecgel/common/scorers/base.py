@@ -71,8 +71,8 @@ class Kernel(Protocol):
     ) -> Gradients:
         """Shared and private SAM gradients, both taken from (rows, network, users).
 
-        ``rows`` (U, S, D) are the gathered item rows, ``users`` (U, P). With a radius of 0 the plain
-        gradient of that group is returned.
+        ``rows`` (U, S, D) are the gathered item rows, ``users`` (U, P). With a radius of 0 the
+        plain gradient of that group is returned.
         """
 
 

@@ -65,8 +65,7 @@ class DotKernel:
             length = users.square().sum(-1, keepdim=True) + 1.0
             scale = ascent_scale(residual.square().sum(-1, keepdim=True) * length, rho_shared)
             shared_residual = block.residual(logits + scale * length * residual)
-        ones = torch.ones_like(users[:, :1])
-        row_gradient = shared_residual.unsqueeze(-1) * torch.cat((users, ones), -1).unsqueeze(1)
+        row_gradient = shared_residual.unsqueeze(-1) * _with_one(users).unsqueeze(1)
 
         if rho_private > 0:
             scale = ascent_scale(user_gradient.square().sum(-1, keepdim=True), rho_private)
@@ -75,8 +74,13 @@ class DotKernel:
 
 
 def _logits(rows: Tensor, users: Tensor) -> Tensor:
-    return torch.baddbmm(rows[..., -1:], rows[..., :-1], users.unsqueeze(-1)).squeeze(-1)
+    return torch.bmm(rows, _with_one(users).unsqueeze(-1)).squeeze(-1)
 
 
 def _user_gradient(residual: Tensor, rows: Tensor) -> Tensor:
-    return torch.bmm(residual.unsqueeze(1), rows[..., :-1]).squeeze(1)
+    return torch.bmm(residual.unsqueeze(1), rows).squeeze(1)[:, :-1]
+
+
+def _with_one(users: Tensor) -> Tensor:
+    """``[u | 1]``, so that whole rows multiply it: slicing the bias off would copy them."""
+    return torch.cat((users, torch.ones_like(users[:, :1])), -1)

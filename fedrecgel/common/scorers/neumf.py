@@ -22,8 +22,8 @@ class NeuMFScorer(Scorer):
     """With ``d = embedding_dim``: rows and users are ``[product d | tower 4d]``, so ``D = P = 5d``.
 
     The network has ``tower.i.weight`` (out, in), ``tower.i.bias``, ``output.weight`` (1, 2d) and
-    ``output.bias``. The input of the first layer is ``[user 4d | item 4d]``, that of the output layer
-    ``[product d | tower d]``.
+    ``output.bias``. The input of the first layer is ``[user 4d | item 4d]``, that of the output
+    layer ``[product d | tower d]``.
     """
 
     name: ClassVar[str] = "neumf"
@@ -65,7 +65,9 @@ class NeuMFScorer(Scorer):
     def candidates(self, items: Tensor, network: State, users: Tensor, chosen: Tensor) -> Tensor:
         """See `Scorer.candidates`."""
         d, (item_half, user_half) = self.product_size, self._first_layer(items, network, users)
-        product = items[:, :d][chosen] @ (users[:, :d] * network["output.weight"][0, :d]).unsqueeze(-1)
+        product = items[:, :d][chosen] @ (users[:, :d] * network["output.weight"][0, :d]).unsqueeze(
+            -1
+        )
         hidden = torch.relu(item_half[chosen] + user_half.unsqueeze(1))
         return product.squeeze(-1) + self._upper_layers(hidden, network)
 
