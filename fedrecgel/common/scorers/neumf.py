@@ -27,6 +27,7 @@ class NeuMFScorer(Scorer):
     """
 
     name: ClassVar[str] = "neumf"
+    block_samples: ClassVar[int] = 1536
 
     def __init__(self, embedding_dim: int) -> None:
         d = embedding_dim
