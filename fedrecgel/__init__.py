@@ -14,8 +14,8 @@ Each user is a client with a private vector; the server holds the item embedding
 import os
 from typing import TYPE_CHECKING, Any
 
-# Flower would report usage and look for updates; nothing that we ship calls home. Set before flwr is
-# imported, and only where the user has not decided otherwise.
+# Flower would report usage and look for updates; nothing that we ship calls home. Set before flwr
+# is imported, and only where the user has not decided otherwise.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 

@@ -24,14 +24,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     data = _prepare(arguments.out / "data")
     print(
-        f"{data.name}: {data.num_users:,} users, {data.num_items:,} items, {data.num_train:,} interactions to train on"
+        f"{data.name}: {data.num_users:,} users, {data.num_items:,} items, "
+        f"{data.num_train:,} interactions to train on"
     )
     print("training: every user is a client that keeps its own vector and sends only gradients\n")
     result = simulate(data, arguments.out / "run", nodes=min(8, data.num_users), overwrite=True)
     print(result.table())
     user = str(data.user_ids[0])
     print(
-        f"\nten recommendations for user {user} (interacted with {len(data.train_of(0))} items so far):"
+        f"\nten recommendations for user {user}, "
+        f"who has interacted with {len(data.train_of(0))} items so far:"
     )
     for place, item in enumerate(result.recommend(user), 1):
         print(f"{place:>3}  item {item.item:<12} score {item.score:7.3f}")

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Settings of ``--set``, ``--rounds``, ``--seed`` and ``--dtype``; naming one twice is an error."""
+    """Settings of the arguments; naming one twice is an error."""
     settings: dict[str, Any] = {}
     for text in arguments.set:
         name, equals, value = text.partition("=")

@@ -134,7 +134,8 @@ def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> 
     manifest = path / "manifest.json"
     if not manifest.is_file():
         raise DataError(
-            f"{path} is not a prepared data set; make one with: fedrecgel prepare SOURCE --out {path}"
+            f"{path} is not a prepared data set; "
+            f"make one with: fedrecgel prepare SOURCE --out {path}"
         )
     return _open_site(str(path), manifest.stat().st_mtime_ns, part, parts, str(values["state"]))
 

@@ -99,8 +99,8 @@ class ArrayStore:
         missing = int((~places.any(0)).sum())
         if missing:
             raise RunError(
-                f"private state of {missing} of {len(users)} users is not in the store for the round "
-                "the server asks for; was the store replaced or another run started on it?"
+                f"private state of {missing} of {len(users)} users is not in the store for the "
+                "round the server asks for; was the store replaced, or another run started on it?"
             )
         return self._read(places.argmax(0), users)
 
@@ -129,14 +129,8 @@ class ArrayStore:
     def load_snapshot(self, users: Ints, tag: int) -> tuple[State, NDArray[np.bool_]]:
         """See `PrivateStore.load_snapshot`."""
         places = np.stack([self._rounds[place, users] == tag for place in SNAPSHOTS])
-        found: NDArray[np.bool_] = places.any(axis=0)
+        found = np.asarray(places.any(axis=0))
         return self._read(places.argmax(0)[found] + SNAPSHOTS[0], users[found]), found
-
-    def load_latest(self, users: Ints) -> tuple[State, NDArray[np.bool_]]:
-        """Newest states of those users that were ever trained, and which they were."""
-        rounds = np.stack([self._rounds[place, users] for place in LIVE])
-        found = rounds.max(0) > 0
-        return self._read(rounds.argmax(0)[found], users[found]), found
 
     def keep_ranks(self, users: Ints, ranks: Ints) -> None:
         """See `PrivateStore.keep_ranks`."""
@@ -147,7 +141,7 @@ class ArrayStore:
 
 
 def load_ranks(folder: Path) -> Ints:
-    """(N, `RANK_FIELDS`) what the last test found out about each user; -1 where there is nothing."""
+    """(N, `RANK_FIELDS`) what the last test found about each user; -1 where there is nothing."""
     return np.array(np.load(folder / "ranks.npy", mmap_mode="r"))
 
 

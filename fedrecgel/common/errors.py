@@ -5,7 +5,7 @@ Everything that a user, a file, a message or a node can cause is one of these::
     FedRecError
     +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
     +-- DataError         an interaction file or a prepared data set
-    +-- RunError          a run folder or a checkpoint: missing, damaged, of another format or data set
+    +-- RunError          a run folder: missing, damaged, of another format or data set
     +-- FederationError   nodes, messages and rounds: nobody answers, too few good replies
         +-- ReplyError    one reply that cannot be accepted (counted; the round goes on)
 

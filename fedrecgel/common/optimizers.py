@@ -59,7 +59,8 @@ def server_optimizer(name: str, parameters: Iterable[Tensor], lr: float) -> torc
     }
     if name not in SERVER_OPTIMIZERS:
         raise ConfigError(
-            f"setting 'server-optimizer' cannot be '{name}'; choose from {', '.join(SERVER_OPTIMIZERS)}"
+            f"setting 'server-optimizer' cannot be '{name}'; "
+            f"choose from {', '.join(SERVER_OPTIMIZERS)}"
         )
     optimizer: torch.optim.Optimizer = classes[name](list(parameters), lr=lr)
     return optimizer

@@ -118,4 +118,5 @@ def _weights(
     rank = np.empty_like(place)
     rank[order] = place
     first = rank // CHUNK * CHUNK
-    return np.reciprocal(np.minimum(CHUNK, size - first), dtype=np.float64)
+    weights: NDArray[np.float64] = np.reciprocal(np.minimum(CHUNK, size - first), dtype=np.float64)
+    return weights

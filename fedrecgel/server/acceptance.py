@@ -1,4 +1,4 @@
-"""Which replies the server believes: shapes, types, counts and finite values, checked one by one."""
+"""Which replies the server believes: shapes, types, counts and finite values are checked."""
 
 import torch
 

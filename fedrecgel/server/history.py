@@ -1,5 +1,6 @@
 """What happened in the rounds: one line for each evaluated round, failures by reason."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,26 +11,34 @@ from fedrecgel.server.exchange import Failure
 
 @dataclass
 class Tally:
-    """Replies of one round.
+    """Replies to one set of messages.
 
     Attributes
     ----------
+    site_of
+        Name of the site of a node.
+    on_failure
+        Told of every failure with the site's name.
+    replies, users
+        Accepted replies, and users in them.
     reasons
         Failed and refused replies by reason.
-    first
-        The first of them, with the site's name.
     """
 
+    site_of: Callable[[int], str]
+    on_failure: Callable[[str, Failure], None]
     replies: int = 0
+    users: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     first: tuple[str, Failure] | None = None
-    dropped: bool = False
 
-    def add(self, site: str, failure: Failure) -> None:
+    def add(self, failure: Failure) -> None:
         """Count one."""
         self.reasons[failure.reason] = self.reasons.get(failure.reason, 0) + 1
+        site = self.site_of(failure.node_id)
         if self.first is None:
             self.first = (site, failure)
+        self.on_failure(site, failure)
 
     def first_line(self) -> str:
         """The first failure in one line; the last line of a traceback says what went wrong."""
@@ -42,7 +51,7 @@ class Tally:
 
 @dataclass
 class History:
-    """Lines of the evaluated rounds, and failures over the whole run."""
+    """Lines of the evaluated rounds, and failures over the whole run by reason."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
@@ -60,7 +69,7 @@ class History:
         self.lines.append(line)
 
     def count(self, tally: Tally) -> None:
-        """Add a round's failures."""
+        """Add a set of messages' failures."""
         for reason, number in tally.reasons.items():
             self.failures[reason] = self.failures.get(reason, 0) + number
 
@@ -71,11 +80,11 @@ def line_of(round: int, metrics: MetricRecord | None, tally: Tally) -> dict[str,
     return {
         "round": round,
         "loss": values.get("loss"),
-        "users": values.get("users", 0),
+        "users": tally.users,
         "replies": tally.replies,
         "failures": sum(tally.reasons.values()),
         "reasons": tally.reasons,
-        "dropped": tally.dropped,
+        "dropped": metrics is None,
         "bytes_up_per_user": values.get("bytes-up-per-user"),
         "bytes_down_per_user": values.get("bytes-down-per-user"),
     }

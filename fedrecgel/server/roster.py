@@ -1,4 +1,4 @@
-"""The server's view of who takes part: users numbered by site and slot, and what it accepted of them."""
+"""The server's view of who takes part: users by number, and what it accepted of them."""
 
 from dataclasses import dataclass
 
@@ -82,7 +82,8 @@ class Roster:
         catalogues = {(hello.catalogue, hello.num_items) for hello in hellos.values()}
         if len(catalogues) > 1:
             raise FederationError(
-                f"the nodes refer to {len(catalogues)} different catalogues; prepare all sites from one"
+                f"the nodes refer to {len(catalogues)} different catalogues; "
+                "prepare all sites from one"
             )
 
 

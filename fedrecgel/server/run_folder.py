@@ -66,7 +66,8 @@ class RunFolder:
         """An existing run."""
         if not (path / CONFIG).is_file():
             raise RunError(
-                f"{path} is not a run folder; make one with: fedrecgel simulate --data DIR --out {path}"
+                f"{path} is not a run folder; "
+                f"make one with: fedrecgel simulate --data DIR --out {path}"
             )
         folder = cls(path)
         found = folder.read_json(CONFIG).get("format")

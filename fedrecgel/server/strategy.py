@@ -1,83 +1,30 @@
-"""The Flower Strategy: rounds of training and evaluation over users, whatever carries the messages."""
+"""The Flower Strategy: rounds over users, whatever carries the messages."""
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from numpy.typing import NDArray
 
-from fedrecgel.common.algorithms.base import Algorithm, ServerState
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
-from fedrecgel.common.errors import ConfigError, FederationError, ReplyError
-from fedrecgel.common.interactions import Ints
+from fedrecgel.common.errors import ConfigError, FederationError
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import (
-    NO_SNAPSHOT,
-    EvaluateRequest,
-    Experiment,
-    Hello,
-    TrainRequest,
-    pack_evaluate_request,
-    pack_state,
-    pack_train_request,
-    unpack_metrics,
-    unpack_state,
-    unpack_train_reply,
-)
-from fedrecgel.common.state import State, Update
-from fedrecgel.server.acceptance import check_reply
+from fedrecgel.common.records import NO_SNAPSHOT, Experiment, Hello, pack_state, unpack_state
+from fedrecgel.common.state import State
+from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
-from fedrecgel.server.history import History, Tally, line_of
-from fedrecgel.server.roster import Member, Roster
+from fedrecgel.server.federation import Federation, Outcome
+from fedrecgel.server.history import Tally, line_of
+from fedrecgel.server.roster import Roster
+from fedrecgel.server.training import TrainingRound
 
 MAX_DROPPED = 3
 """Rounds in a row that may be dropped for want of good replies before the run stops."""
-
-
-@dataclass
-class Best:
-    """The chosen round so far: its validation metric, and what the server needs to restore it."""
-
-    round: int
-    value: float
-    shared: State
-    trained_items: NDArray[np.bool_]
-    trained_users: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run ends with.
-
-    Attributes
-    ----------
-    best
-        The chosen round.
-    selected_by
-        Validation metric that chose it, or None where the last round is taken.
-    history
-        A line for each evaluated round.
-    test
-        Sums over the test users, by ``sampled`` and ``full``.
-    failures
-        Failed or refused replies over the whole run, by reason.
-    """
-
-    experiment: Experiment
-    roster: Roster
-    best: Best
-    selected_by: str | None
-    history: list[dict[str, Any]]
-    test: dict[str, MetricSums]
-    failures: dict[str, int]
 
 
 class FedRecStrategy(Strategy):
@@ -92,9 +39,14 @@ class FedRecStrategy(Strategy):
     wait
         Seconds to wait for them.
     on_round
-        Called after each round with its line of `metrics.jsonl` (evaluated or not).
+        Called after each round with its line of ``metrics.jsonl``, evaluated or not.
     on_failure
-        Called for each failed or refused reply, with the site's name.
+        Called for each failed or refused reply with the site's name.
+
+    Attributes
+    ----------
+    outcome
+        What the run ended with; None before.
 
     Examples
     --------
@@ -120,8 +72,10 @@ class FedRecStrategy(Strategy):
         self.on_round = on_round or (lambda line: None)
         self.on_failure = on_failure or (lambda site, failure: None)
         self.outcome: Outcome | None = None
-
-    # --- the run ---------------------------------------------------------------------------------
+        self._sites: dict[int, str] = {}
+        self._training: TrainingRound
+        self._evaluation: EvaluationRound
+        self._sums: dict[str, MetricSums]
 
     def start(
         self,
@@ -137,44 +91,87 @@ class FedRecStrategy(Strategy):
 
         Flower's own loop cannot stop early, resume, or fold replies as they arrive, so this one
         replaces it. ``num_rounds`` and ``timeout`` override the settings; ``initial_arrays``
-        replaces the initial shared tensors. ``outcome`` holds the details afterwards.
+        replaces the initial shared tensors.
+
+        Raises
+        ------
+        FederationError
+            When nodes are missing, or too few replies were good for too long.
         """
         if train_config or evaluate_config:
             raise ConfigError("train_config and evaluate_config are not used; set them in Config")
         rounds = num_rounds or self.config.rounds
         self._timeout = timeout or self.config.round_timeout
-        self._begin(grid, initial_arrays)
-        result = Result(arrays=pack_state(self.server.shared))
+        self.federation = federation = self._begin(grid, initial_arrays)
+        result, dropped = Result(), 0
         for round in range(1, rounds + 1):
             line = self._train(grid, round)
-            self.history.passed(line)
-            last = round == rounds
-            if last or round % self.config.evaluate_every == 0:
-                self._evaluate(grid, round, line, last)
-                self.history.append(line)
+            dropped = dropped + 1 if line["dropped"] else 0
+            if dropped and (dropped >= MAX_DROPPED or not federation.roster.accepted.any()):
+                raise FederationError(
+                    f"round {round}: updates of {line['users']} of {self._training.users} users "
+                    f"were accepted; {self._tally.first_line()}"
+                )
+            if round == rounds or round % self.config.evaluate_every == 0:
+                self._validate(grid, round, line)
+            if line["loss"] is not None:
+                result.train_metrics_clientapp[round] = MetricRecord({"loss": line["loss"]})
             if evaluate_fn is not None:
-                found = evaluate_fn(round, pack_state(self.server.shared))
+                found = evaluate_fn(round, pack_state(federation.server.shared))
                 if found is not None:
                     result.evaluate_metrics_serverapp[round] = found
             self.on_round(line)
-        self._finish(grid, result)
+        self.outcome = self._test(grid)
+        result.arrays = pack_state(self.outcome.best.shared)
         return result
 
-    def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> None:
-        self.roster = Roster(self._hellos(grid))
-        self.algorithm: Algorithm[Any] = make_algorithm(self.config, self.roster.num_items)
-        self.server: ServerState = self.algorithm.init_server()
+    # --- Flower's interface: one set of messages, one fold of the replies -------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """One message to each node that hosts users of the round's cohort."""
+        self._tally = self._new_tally()
+        self._training = TrainingRound(self.federation, server_round, self._tally)
+        return list(self._training.messages(arrays))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Fold good replies in and step the server's state; ``(None, None)`` drops the round."""
+        metrics = self._training.fold(replies)
+        return (None if metrics is None else pack_state(self.federation.server.shared)), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """One message to every node."""
+        return list(self._evaluation.messages(arrays))
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Add the nodes' sums of metrics."""
+        self._sums = self._evaluation.fold(replies)
+        return MetricRecord({k: v for r, s in self._sums.items() for k, v in s.to_flat(r).items()})
+
+    def summary(self) -> None:
+        """Nothing to log: the run's folder and the table at its end say it all."""
+
+    # --- the parts of a run -----------------------------------------------------------------------
+
+    def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
+        roster = Roster(self._hellos(grid))
+        self._sites = {member.node_id: member.site for member in roster.members}
+        algorithm = make_algorithm(self.config, roster.num_items)
+        server = algorithm.init_server()
         if initial_arrays is not None:
-            self._load(initial_arrays)
-        self.experiment = Experiment(
-            uuid.uuid4().hex, self.config.algorithm, self.config.to_flat(), self.roster.num_items
+            _load(server.shared, unpack_state(initial_arrays))
+        experiment = Experiment(
+            uuid.uuid4().hex, self.config.algorithm, self.config.to_flat(), roster.num_items
         )
-        self.history = History()
-        self.best: Best | None = None
-        self._trained_items: NDArray[np.bool_] = np.zeros(self.roster.num_items, dtype=bool)
-        self._dropped = 0
-        self._sites = {member.node_id: member.site for member in self.roster.members}
-        self._has_validation = self.roster.validation_users > 0
+        trained_items = np.zeros(roster.num_items, dtype=bool)
+        return Federation(self.config, experiment, roster, algorithm, server, trained_items)
 
     def _hellos(self, grid: Grid) -> dict[int, Hello]:
         """Wait for nodes, ask each what it hosts."""
@@ -182,12 +179,13 @@ class FedRecStrategy(Strategy):
         while len(nodes := list(grid.get_node_ids())) < self.min_nodes:
             if time.monotonic() > deadline:
                 raise FederationError(
-                    f"{len(nodes)} of {self.min_nodes} nodes after {self.wait:g} s; start more or lower min-nodes"
+                    f"{len(nodes)} of {self.min_nodes} nodes are there after {self.wait:g} s; "
+                    "start the others, or lower min_nodes"
                 )
             time.sleep(0.2)
         messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-        hellos, tally = {}, Tally()
-        for reply in exchange(grid, messages, self.wait, self._failed(tally)):
+        tally, hellos = self._new_tally(), {}
+        for reply in exchange(grid, messages, self.wait, tally.add):
             hellos[reply.metadata.src_node_id] = Hello.unpack(reply.content)
         if len(hellos) < self.min_nodes:
             raise FederationError(
@@ -195,269 +193,78 @@ class FedRecStrategy(Strategy):
             )
         return hellos
 
-    def _load(self, arrays: ArrayRecord) -> None:
-        given = unpack_state(arrays)
-        for name, value in self.server.shared.items():
-            if name not in given or given[name].shape != value.shape:
-                raise ConfigError(
-                    f"initial_arrays do not fit: '{name}' must be of shape {tuple(value.shape)}"
-                )
-            value.copy_(given[name])
-
-    # --- training --------------------------------------------------------------------------------
-
     def _train(self, grid: Grid, round: int) -> dict[str, Any]:
         began = time.perf_counter()
-        self._tally = Tally()
-        messages = self.configure_train(round, pack_state(self.server.shared), ConfigRecord(), grid)
-        replies = exchange(grid, messages, self._timeout, self._failed(self._tally))
-        _, metrics = self.aggregate_train(round, replies)
-        self.history.count(self._tally)
+        arrays = pack_state(self.federation.server.shared)
+        messages = self.configure_train(round, arrays, ConfigRecord(), grid)
+        replies = exchange(grid, messages, self._timeout, self._tally.add)
+        metrics = self.aggregate_train(round, replies)[1]
+        self.federation.history.count(self._tally)
         line = line_of(round, metrics, self._tally)
         line["seconds"] = time.perf_counter() - began
+        self.federation.history.passed(line)
         return line
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """One message to each node that hosts users of the round's cohort."""
-        users = self.roster.cohort(self.config.seed, server_round, self.config.fraction)
-        self._parts = {m.node_id: (m, part) for m, part in self.roster.split(users)}
-        self._cohort = len(users)
-        return list(self._train_messages(server_round, arrays))
+    def _validate(self, grid: Grid, round: int, line: dict[str, Any]) -> None:
+        """Evaluate on validation, remember the best round.
 
-    def _train_messages(self, round: int, arrays: ArrayRecord) -> Iterator[Message]:
-        for member, users in self._parts.values():
-            download = self.algorithm.download(self.server, torch.from_numpy(users))
-            request = TrainRequest(
-                self.experiment,
-                round,
-                users - member.first,
-                self.roster.accepted[users],
-                download.shared,
-                download.addressed,
-            )
-            content = pack_train_request(request, arrays)
-            yield Message(content, member.node_id, MessageType.TRAIN, group_id=str(round))
+        Protocol paper holds no validation items out: the curve is then that of the test items,
+        and the last round is taken whatever it shows.
+        """
+        began, federation = time.perf_counter(), self.federation
+        ranking, _, name = self.config.select_by.partition(".")
+        split = "validation" if federation.roster.validation_users else "test"
+        sums = self._evaluate(
+            grid,
+            round,
+            federation.server.shared,
+            split=split,
+            full=ranking == "full",
+            snapshot=round,
+            keep=federation.best.round if federation.best else NO_SNAPSHOT,
+        )
+        line[split] = {r: found.values() for r, found in sums.items()}
+        value, best = sums[ranking].value(name), federation.best
+        if best is None or split == "test" or value > best.value:
+            federation.remember(round, value)
+        line["evaluation_seconds"] = time.perf_counter() - began
+        federation.history.append(line)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Fold good replies in, in the order of the sites, and step the server's state."""
-        folded = _InOrder(list(self._parts))
-        accepted: dict[int, Ints] = {}
-        updates: dict[int, Update] = {}
-        for reply in replies:
-            node_id = reply.metadata.src_node_id
-            try:
-                users, found = self._accept(server_round, reply, accepted)
-            except ReplyError as error:
-                self._failed(self._tally)(Failure(node_id, f"refused: {error}"))
-                continue
-            accepted[node_id] = users
-            if self.algorithm.reduce == "sum":
-                folded.put(node_id, found[0])
-            else:
-                updates.update(zip(users.tolist(), found, strict=True))
-        self._tally.replies = len(accepted)
-        total = sum(len(users) for users in accepted.values())
-        if total == 0 or total < self.config.min_replies * self._cohort:
-            return self._drop(server_round, total)
-        self._dropped = 0
-        if self.algorithm.reduce == "sum":
-            updates = {-1: folded.total()}
-        metrics = self._metrics(updates, total)
-        self.algorithm.aggregate(self.server, updates, server_round)
-        for users in accepted.values():
-            self.roster.accepted[users] = server_round
-        for update in updates.values():
-            for index, _ in update.rows.values():
-                self._trained_items[index.numpy()] = True
-        return None, metrics
-
-    def _accept(
-        self, round: int, reply: Message, accepted: dict[int, Ints]
-    ) -> tuple[Ints, list[Update]]:
-        node_id = reply.metadata.src_node_id
-        if node_id not in self._parts or node_id in accepted:
-            raise ReplyError("not asked for")
-        users = self._parts[node_id][1]
-        tensors = self.algorithm.tensors
-        found = unpack_train_reply(reply.content, tensors)
-        check_reply(found, len(users), self.server.shared, tensors, self.algorithm.reduce)
-        return users, found.updates
-
-    def _drop(self, round: int, total: int) -> tuple[None, None]:
-        """Keep the model as it was; stop when that happens too often."""
-        self._dropped += 1
-        self._tally.dropped = True
-        if self._dropped >= MAX_DROPPED or (total == 0 and round == 1):
-            raise FederationError(
-                f"round {round}: {total} of {self._cohort} users' updates were accepted; {self._tally.first_line()}"
-            )
-        return None, None
-
-    def _metrics(self, updates: dict[int, Update], users: int) -> MetricRecord:
-        """Means over accepted users; bytes are those of a node that hosts one user."""
-        shared, rows = self.server.shared, self.algorithm.tensors.item_rows
-        sizes = {name: value.numel() * value.element_size() for name, value in shared.items()}
-        touched = sum(update.touched for update in updates.values())
-        per_row = sum(8 + sizes[name] / len(shared[name]) for name in rows)
-        dense = sum(size for name, size in sizes.items() if name not in rows)
-        return MetricRecord(
-            {
-                "loss": sum(update.loss for update in updates.values()) / users,
-                "users": users,
-                "bytes-up-per-user": touched / users * per_row + dense,
-                "bytes-down-per-user": float(sum(sizes.values())),
-            }
+    def _test(self, grid: Grid) -> Outcome:
+        federation, best = self.federation, self.federation.best
+        assert best is not None, "the last round is always evaluated"
+        test = self._evaluate(
+            grid, best.round, best.shared, split="test", full=True, restore=best.round
+        )
+        selected = self.config.select_by if federation.roster.validation_users else None
+        return Outcome(
+            federation.experiment, federation.roster, best, selected, federation.history, test
         )
 
-    # --- evaluation ------------------------------------------------------------------------------
-
-    def _evaluate(self, grid: Grid, round: int, line: dict[str, Any], last: bool) -> None:
-        """Evaluate on validation (protocol paper has none: on test) and remember the best round."""
-        began = time.perf_counter()
-        split = "validation" if self._has_validation else "test"
-        full = self.config.select_by.startswith("full")
-        keep = self.best.round if self.best is not None else NO_SNAPSHOT
-        snapshot = round if self._has_validation else NO_SNAPSHOT
-        sums = self._federated_metrics(grid, round, split, full, self.server.shared, snapshot, keep)
-        line[split] = {ranking: found.values() for ranking, found in sums.items()}
-        ranking, _, name = self.config.select_by.partition(".")
-        value = sums[ranking].value(name)
-        if self.best is None or not self._has_validation or value > self.best.value:
-            self.best = Best(
-                round,
-                value,
-                {key: tensor.clone() for key, tensor in self.server.shared.items()},
-                self._trained_items.copy(),
-                self.roster.accepted > 0,
-            )
-        line["evaluation_seconds"] = time.perf_counter() - began
-
-    def _federated_metrics(
+    def _evaluate(
         self,
         grid: Grid,
         round: int,
-        split: str,
-        full: bool,
         shared: State,
-        snapshot: int = NO_SNAPSHOT,
-        keep: int = NO_SNAPSHOT,
-        restore: int = NO_SNAPSHOT,
+        **request: Any,  # noqa: ANN401 - those of EvaluationRound
     ) -> dict[str, MetricSums]:
-        self._request = EvaluateRequest(
-            self.experiment, round, split, full, np.empty(0, np.int64), {}, snapshot, keep, restore
-        )
-        self._tally = Tally()
+        tally = self._new_tally()
+        self._evaluation = EvaluationRound(self.federation, round, tally, **request)
         messages = self.configure_evaluate(round, pack_state(shared), ConfigRecord(), grid)
-        replies = exchange(grid, messages, self._timeout, self._failed(self._tally))
+        replies = exchange(grid, messages, self._timeout, tally.add)
         self.aggregate_evaluate(round, replies)
-        self.history.count(self._tally)
+        self.federation.history.count(tally)
         return self._sums
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """One message to every node."""
-        return [
-            self._evaluate_message(member, arrays)
-            for member in self.roster.members
-            if member.last > member.first
-        ]
+    def _new_tally(self) -> Tally:
+        return Tally(lambda node: self._sites.get(node, f"node {node}"), self.on_failure)
 
-    def _evaluate_message(self, member: Member, arrays: ArrayRecord) -> Message:
-        users = np.arange(member.first, member.last)
-        addressed = self.algorithm.download(self.server, torch.from_numpy(users)).addressed
-        values = {
-            **vars(self._request),
-            "accepted": self.roster.accepted[users],
-            "addressed": addressed,
-        }
-        content = pack_evaluate_request(EvaluateRequest(**values), arrays)
-        return Message(
-            content, member.node_id, MessageType.EVALUATE, group_id=str(self._request.round)
-        )
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Add the nodes' sums of metrics."""
-        rankings = ("sampled", "full") if self._request.full else ("sampled",)
-        parts: dict[int, dict[str, MetricSums]] = {}
-        for reply in replies:
-            node_id = reply.metadata.src_node_id
-            try:
-                flat = unpack_metrics(reply.content)
-                parts[node_id] = {r: MetricSums.from_flat(flat, f"{r}.") for r in rankings}
-            except ReplyError as error:
-                self._failed(self._tally)(Failure(node_id, f"refused: {error}"))
-        if not parts:
-            raise FederationError(
-                f"round {server_round}: no node could evaluate; {self._tally.first_line()}"
+def _load(shared: State, given: State) -> None:
+    """Replace the initial shared tensors."""
+    for name, value in shared.items():
+        if name not in given or given[name].shape != value.shape:
+            raise ConfigError(
+                f"initial_arrays do not fit: '{name}' must be of shape {tuple(value.shape)}"
             )
-        self._tally.replies = len(parts)
-        self._sums = {r: MetricSums() for r in rankings}
-        for member in self.roster.members:
-            for ranking, found in parts.get(member.node_id, {}).items():
-                self._sums[ranking] = self._sums[ranking].add(found)
-        return MetricRecord({"users": self._sums["sampled"].users})
-
-    # --- the end ---------------------------------------------------------------------------------
-
-    def _finish(self, grid: Grid, result: Result) -> None:
-        best = self.best
-        assert best is not None, "the last round is always evaluated"
-        restore = best.round if self._has_validation else NO_SNAPSHOT
-        test = self._federated_metrics(grid, best.round, "test", True, best.shared, restore=restore)
-        selected = self.config.select_by if self._has_validation else None
-        self.outcome = Outcome(
-            self.experiment,
-            self.roster,
-            best,
-            selected,
-            self.history.lines,
-            test,
-            self.history.failures,
-        )
-        result.arrays = pack_state(best.shared)
-        for line in self.history.lines:
-            result.train_metrics_clientapp[line["round"]] = MetricRecord({"loss": line["loss"]})
-
-    def summary(self) -> None:
-        """Nothing to log: the run's folder and the table at its end say it all."""
-
-    def _failed(self, tally: "Tally") -> Callable[[Failure], None]:
-        def count(failure: Failure) -> None:
-            site = (
-                self._sites.get(failure.node_id, str(failure.node_id))
-                if hasattr(self, "_sites")
-                else str(failure.node_id)
-            )
-            tally.add(site, failure)
-            self.on_failure(site, failure)
-
-        return count
-
-
-@dataclass
-class _InOrder:
-    """Sums updates in the order of the nodes asked, however they arrive: rounding cannot differ."""
-
-    nodes: list[int]
-    waiting: dict[int, Update] = field(default_factory=dict)
-    ready: list[Update] = field(default_factory=list)
-    next: int = 0
-
-    def put(self, node: int, update: Update) -> None:
-        self.waiting[node] = update
-        while self.next < len(self.nodes) and self.nodes[self.next] in self.waiting:
-            self.ready.append(self.waiting.pop(self.nodes[self.next]))
-            self.next += 1
-        if len(self.ready) >= 32:
-            self.ready = [Update.total(self.ready)]
-
-    def total(self) -> Update:
-        rest = [self.waiting[node] for node in self.nodes if node in self.waiting]
-        return Update.total(self.ready + rest)
+        value.copy_(given[name])

@@ -82,8 +82,8 @@ class Result:
         data = Dataset.load(wanted["path"])
         if data.hash != wanted["hash"]:
             raise DataError(
-                f"{wanted['path']} is not the data set of this run any more (hash {data.hash[:12]}, "
-                f"run {wanted['hash'][:12]}); prepare it again as it was"
+                f"{wanted['path']} is not the data set of this run any more (its hash is "
+                f"{data.hash[:12]}, the run's {wanted['hash'][:12]}); prepare it again as it was"
             )
         return data
 
@@ -148,10 +148,7 @@ class Result:
         store = ArrayStore(
             self._folder.private, self._head["experiment"], self.data.num_users, template
         )
-        if self.values["data"]["protocol"] == "paper":
-            kept, found = store.load_latest(users)
-        else:
-            kept, found = store.load_snapshot(users, int(self._head.get("round", NO_SNAPSHOT)))
+        kept, found = store.load_snapshot(users, int(self._head.get("round", NO_SNAPSHOT)))
         return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
 
     def _known_items(self, user: int) -> list[int]:

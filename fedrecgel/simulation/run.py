@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from fedrecgel.client.app import app
@@ -16,8 +18,9 @@ from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.metrics import RankCounts
 from fedrecgel.common.presets import preset_settings
 from fedrecgel.server.exchange import Failure
+from fedrecgel.server.federation import Outcome
 from fedrecgel.server.run_folder import CONFIG, FORMAT, RESULT, RunFolder
-from fedrecgel.server.strategy import FedRecStrategy, Outcome
+from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.grid import InProcessGrid
 from fedrecgel.simulation.plots import curves
 from fedrecgel.simulation.report import assemble, report_of_ranks
@@ -166,7 +169,7 @@ def _write_result(
     chosen: dict[str, Any] = {"chosen": best.round, "by": _how(outcome)}
     if outcome.selected_by:
         chosen["value"] = best.value
-    history: Any = outcome.history
+    history: Any = outcome.history.lines
     result = assemble(
         report,
         history,
@@ -177,7 +180,7 @@ def _write_result(
         preset=head["preset"],
         settings=head["settings"],
         nodes=head["nodes"],
-        failures=outcome.failures,
+        failures=outcome.history.failures,
         experiment=outcome.experiment.id,
     )
     curves(history, result, folder.path / "curves.png")
@@ -185,10 +188,8 @@ def _write_result(
     folder.write_json(RESULT, result)
 
 
-def _by_dataset_user(outcome: Outcome, dataset: Dataset) -> Any:  # noqa: ANN401 - NDArray[bool]
+def _by_dataset_user(outcome: Outcome, dataset: Dataset) -> NDArray[np.bool_]:
     """Which users were trained, by data set index; the roster counts only users who can train."""
-    import numpy as np
-
     trained = np.zeros(dataset.num_users, dtype=bool)
     trainable = np.flatnonzero(np.diff(dataset.train_offsets) > 0)
     trained[trainable] = outcome.best.trained_users

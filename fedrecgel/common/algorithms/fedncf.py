@@ -38,7 +38,7 @@ class FedNCFConfig(Config):
     init_std: float = setting(0.01, "standard deviation of initial embeddings", low=0)
     loss: str = setting(
         "chunked-sum",
-        "chunked-sum: sum of the means over chunks of 128 samples, as in the paper; mean over the user's samples",
+        "chunked-sum: means over chunks of 128 samples, summed (paper); or mean over all samples",
         choices=("chunked-sum", "mean"),
     )
     local_lr: float = setting(0.1, "learning rate of the private Adam", low=0)

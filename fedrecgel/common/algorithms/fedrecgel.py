@@ -1,4 +1,4 @@
-"""FedRecGEL: sharpness-aware gradients with one radius for the shared and one for the private group.
+"""FedRecGEL: sharpness-aware gradients, one radius for the shared and one for the private group.
 
 Yu, Feng, Li, Zhang, Wang, Chen: "Sharpness-Aware Minimization for Generalized Embedding Learning in
 Federated Recommendation", WWW 2026, arXiv 2603.11503.

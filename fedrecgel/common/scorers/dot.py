@@ -45,7 +45,7 @@ class DotScorer(Scorer):
 
 
 class DotKernel:
-    """Gradients in closed form: that of row ``i`` is ``c_i [u | 1]``, that of the user ``sum c_i v_i``."""
+    """Closed form: the gradient of row ``i`` is ``c_i [u | 1]``, of the user ``sum c_i v_i``."""
 
     def private_gradient(self, block: Block, rows: Tensor, users: Tensor) -> Tensor:
         """See `Kernel.private_gradient`."""
@@ -61,7 +61,7 @@ class DotKernel:
 
         shared_residual = residual
         if rho_shared > 0:
-            # Row i moves by scale * c_i * [u | 1], which shifts its logit by scale * c_i * |[u | 1]|^2.
+            # Row i moves by scale * c_i * [u | 1]: its logit shifts by scale * c_i * |[u | 1]|^2.
             length = users.square().sum(-1, keepdim=True) + 1.0
             scale = ascent_scale(residual.square().sum(-1, keepdim=True) * length, rho_shared)
             shared_residual = block.residual(logits + scale * length * residual)

@@ -1,0 +1,96 @@
+"""One evaluation by all nodes: each ranks its own users and returns sums."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message, MessageType
+
+from fedrecgel.common.errors import FederationError, ReplyError
+from fedrecgel.common.metrics import MetricSums
+from fedrecgel.common.records import (
+    NO_SNAPSHOT,
+    EvaluateRequest,
+    pack_evaluate_request,
+    unpack_metrics,
+)
+from fedrecgel.server.exchange import Failure
+from fedrecgel.server.federation import Federation
+from fedrecgel.server.history import Tally
+
+
+class EvaluationRound:
+    """An evaluation of all users.
+
+    Parameters
+    ----------
+    split, full, snapshot, keep, restore
+        As in `EvaluateRequest`.
+    tally
+        Counts the replies.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        round: int,
+        tally: Tally,
+        *,
+        split: str,
+        full: bool,
+        snapshot: int = NO_SNAPSHOT,
+        keep: int = NO_SNAPSHOT,
+        restore: int = NO_SNAPSHOT,
+    ) -> None:
+        self._federation = federation
+        self._tally = tally
+        self._rankings = ("sampled", "full") if full else ("sampled",)
+        nobody = np.empty(0, dtype=np.int64)
+        self._request = EvaluateRequest(
+            federation.experiment, round, split, full, nobody, {}, snapshot, keep, restore
+        )
+
+    def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
+        """One message to every node that hosts users."""
+        federation = self._federation
+        for member in federation.roster.members:
+            users = np.arange(member.first, member.last)
+            if not len(users):
+                continue
+            download = federation.algorithm.download(federation.server, torch.from_numpy(users))
+            request = replace(
+                self._request,
+                accepted=federation.roster.accepted[users],
+                addressed=download.addressed,
+            )
+            content = pack_evaluate_request(request, arrays)
+            group = str(request.round)
+            yield Message(content, member.node_id, MessageType.EVALUATE, group_id=group)
+
+    def fold(self, replies: Iterable[Message]) -> dict[str, MetricSums]:
+        """Sums over all nodes, by ranking, added in the order of the sites.
+
+        Raises
+        ------
+        FederationError
+            When no node could evaluate.
+        """
+        parts: dict[int, dict[str, MetricSums]] = {}
+        for reply in replies:
+            node_id = reply.metadata.src_node_id
+            try:
+                flat = unpack_metrics(reply.content)
+                parts[node_id] = {r: MetricSums.from_flat(flat, f"{r}.") for r in self._rankings}
+            except ReplyError as error:
+                self._tally.add(Failure(node_id, f"refused: {error}"))
+        if not parts:
+            raise FederationError(
+                f"round {self._request.round}: no node could evaluate; {self._tally.first_line()}"
+            )
+        self._tally.replies = len(parts)
+        sums = {ranking: MetricSums() for ranking in self._rankings}
+        for member in self._federation.roster.members:
+            for ranking, found in parts.get(member.node_id, {}).items():
+                sums[ranking] = sums[ranking].add(found)
+        return sums

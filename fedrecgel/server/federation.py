@@ -1,0 +1,78 @@
+"""What the server holds during a run, and the best of it so far."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrecgel.common.algorithms.base import Algorithm, ServerState
+from fedrecgel.common.config import Config
+from fedrecgel.common.metrics import MetricSums
+from fedrecgel.common.records import Experiment
+from fedrecgel.common.state import State
+from fedrecgel.server.history import History
+from fedrecgel.server.roster import Roster
+
+
+@dataclass
+class Best:
+    """The chosen round so far: its metric, and what the server needs to restore it."""
+
+    round: int
+    value: float
+    shared: State
+    trained_items: NDArray[np.bool_]
+    trained_users: NDArray[np.bool_]
+
+
+@dataclass
+class Federation:
+    """The server's side of a run.
+
+    Attributes
+    ----------
+    trained_items : (M,) bool
+        Item rows that an accepted update has touched.
+    best
+        The best evaluated round; None before the first evaluation.
+    """
+
+    config: Config
+    experiment: Experiment
+    roster: Roster
+    algorithm: Algorithm[Any]
+    server: ServerState
+    trained_items: NDArray[np.bool_]
+    history: History = field(default_factory=History)
+    best: Best | None = None
+
+    def remember(self, round: int, value: float) -> None:
+        """Keep this round as the best."""
+        self.best = Best(
+            round,
+            value,
+            {name: tensor.clone() for name, tensor in self.server.shared.items()},
+            self.trained_items.copy(),
+            self.roster.accepted > 0,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run ends with.
+
+    Attributes
+    ----------
+    selected_by
+        Validation metric that chose the round, or None where the last round is taken.
+    test
+        Sums over the test users, by ``sampled`` and ``full``.
+    """
+
+    experiment: Experiment
+    roster: Roster
+    best: Best
+    selected_by: str | None
+    history: History
+    test: dict[str, MetricSums]

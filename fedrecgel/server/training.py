@@ -1,0 +1,137 @@
+"""One round of training: whom to ask, whose answer to believe, and the server's step."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
+
+from fedrecgel.common.errors import ReplyError
+from fedrecgel.common.interactions import Ints
+from fedrecgel.common.records import TrainRequest, pack_train_request, unpack_train_reply
+from fedrecgel.common.state import Update
+from fedrecgel.server.acceptance import check_reply
+from fedrecgel.server.exchange import Failure
+from fedrecgel.server.federation import Federation
+from fedrecgel.server.history import Tally
+
+FOLD = 32
+"""Updates held before they are summed; bounds memory, and keeps sums of many nodes cheap."""
+
+
+class TrainingRound:
+    """A round of training.
+
+    Parameters
+    ----------
+    tally
+        Counts the replies.
+    """
+
+    def __init__(self, federation: Federation, round: int, tally: Tally) -> None:
+        self._federation = federation
+        self._round = round
+        self._tally = tally
+        config, roster = federation.config, federation.roster
+        users = roster.cohort(config.seed, round, config.fraction)
+        self.users = len(users)
+        self._parts = {member.node_id: (member, part) for member, part in roster.split(users)}
+
+    def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
+        """One message to each node that hosts users of the cohort."""
+        federation = self._federation
+        for member, users in self._parts.values():
+            download = federation.algorithm.download(federation.server, torch.from_numpy(users))
+            request = TrainRequest(
+                federation.experiment,
+                self._round,
+                users - member.first,
+                federation.roster.accepted[users],
+                download.shared,
+                download.addressed,
+            )
+            content = pack_train_request(request, arrays)
+            group = str(self._round)
+            yield Message(content, member.node_id, MessageType.TRAIN, group_id=group)
+
+    def fold(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """Fold good replies in as they come and step the server; None if too few were good."""
+        federation = self._federation
+        folded = _InOrder(list(self._parts))
+        accepted: dict[int, Ints] = {}
+        updates: dict[int, Update] = {}
+        for reply in replies:
+            node_id = reply.metadata.src_node_id
+            try:
+                users, found = self._accept(reply, accepted)
+            except ReplyError as error:
+                self._tally.add(Failure(node_id, f"refused: {error}"))
+                continue
+            accepted[node_id] = users
+            if federation.algorithm.reduce == "sum":
+                folded.put(node_id, found[0])
+            else:
+                updates.update(zip(users.tolist(), found, strict=True))
+        self._tally.replies = len(accepted)
+        self._tally.users = sum(len(users) for users in accepted.values())
+        if self._tally.users < max(1.0, federation.config.min_replies * self.users):
+            return None
+        if federation.algorithm.reduce == "sum":
+            updates = {-1: folded.total()}
+        metrics = self._metrics(updates)
+        federation.algorithm.aggregate(federation.server, updates, self._round)
+        for users in accepted.values():
+            federation.roster.accepted[users] = self._round
+        for update in updates.values():
+            for index, _ in update.rows.values():
+                federation.trained_items[index.numpy()] = True
+        return metrics
+
+    def _accept(self, reply: Message, accepted: dict[int, Ints]) -> tuple[Ints, list[Update]]:
+        node_id = reply.metadata.src_node_id
+        if node_id not in self._parts or node_id in accepted:
+            raise ReplyError("not asked for")
+        users = self._parts[node_id][1]
+        algorithm = self._federation.algorithm
+        found = unpack_train_reply(reply.content, algorithm.tensors)
+        shared = self._federation.server.shared
+        check_reply(found, len(users), shared, algorithm.tensors, algorithm.reduce)
+        return users, found.updates
+
+    def _metrics(self, updates: dict[int, Update]) -> MetricRecord:
+        """Means over accepted users; bytes are those of a node that hosts one user."""
+        shared, tensors = self._federation.server.shared, self._federation.algorithm.tensors
+        sizes = {name: value.numel() * value.element_size() for name, value in shared.items()}
+        touched = sum(update.touched for update in updates.values())
+        per_row = sum(8 + sizes[name] / len(shared[name]) for name in tensors.item_rows)
+        dense = sum(size for name, size in sizes.items() if name not in tensors.item_rows)
+        users = self._tally.users
+        return MetricRecord(
+            {
+                "loss": sum(update.loss for update in updates.values()) / users,
+                "bytes-up-per-user": touched / users * per_row + dense,
+                "bytes-down-per-user": float(sum(sizes.values())),
+            }
+        )
+
+
+@dataclass
+class _InOrder:
+    """Sums updates in the order of the nodes asked, however they arrive: rounding cannot differ."""
+
+    nodes: list[int]
+    waiting: dict[int, Update] = field(default_factory=dict)
+    ready: list[Update] = field(default_factory=list)
+    next: int = 0
+
+    def put(self, node: int, update: Update) -> None:
+        self.waiting[node] = update
+        while self.next < len(self.nodes) and self.nodes[self.next] in self.waiting:
+            self.ready.append(self.waiting.pop(self.nodes[self.next]))
+            self.next += 1
+            if len(self.ready) >= FOLD:
+                self.ready = [Update.total(self.ready)]
+
+    def total(self) -> Update:
+        rest = [self.waiting[node] for node in self.nodes if node in self.waiting]
+        return Update.total(self.ready + rest)
