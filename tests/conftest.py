@@ -1,9 +1,25 @@
 """Fixtures that every test may use."""
 
+import itertools
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from fedrecgel.client.app import app
+from fedrecgel.client.store import ArrayStore
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.config import Config
+from fedrecgel.common.data.dataset import Dataset, by_name, make_dataset
+from fedrecgel.common.data.store import write_data_set
+from fedrecgel.common.hashing import mix
+from fedrecgel.common.state import State
+from fedrecgel.server.strategy import FedRecStrategy
+from fedrecgel.simulation.grid import InProcessGrid
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +37,78 @@ def shared_data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+class Federation:
+    """A run of the Strategy over in-process nodes, with everything it left within reach."""
+
+    def __init__(self, data: Dataset, config: Config, folder: Path, nodes: int) -> None:
+        self.data, self.config, self.folder, self.nodes = data, config, folder, nodes
+        self.lines: list[dict[str, Any]] = []
+        self.failures: list[tuple[str, str]] = []
+
+    def grid(self, kind: type[InProcessGrid] = InProcessGrid) -> InProcessGrid:
+        parts = range(self.nodes)
+        configs: list[dict[str, Any]] = [
+            {"partition-id": part, "num-partitions": self.nodes} for part in parts
+        ]
+        return kind(app, configs, {"data": str(self.data.path), "state": str(self.folder)})
+
+    def run(self, grid: InProcessGrid | None = None) -> FedRecStrategy:
+        strategy = FedRecStrategy(
+            self.config,
+            min_nodes=self.nodes,
+            wait=1.0,
+            on_round=self.lines.append,
+            on_failure=lambda site, failure: self.failures.append((site, failure.reason)),
+        )
+        strategy.start(grid or self.grid())
+        return strategy
+
+    def private(self, tag: int) -> State:
+        """Private tensors of all users that were trained at the snapshot, in their order."""
+        algorithm = make_algorithm(self.config, self.data.num_items)
+        header = json.loads((self.folder / "store.json").read_text())
+        store = ArrayStore(
+            self.folder, header["experiment"], self.data.num_users, algorithm.private_template
+        )
+        return store.load_snapshot(np.arange(self.data.num_users), tag)[0]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Callable[..., Federation]:
+    """Return a maker of runs: ``federation(data, "fedncf", nodes=3, rounds=2, ...)``."""
+    count = itertools.count()
+
+    def make(data: Dataset, algorithm: str = "fedrecgel", nodes: int = 1, **settings: Any) -> Any:
+        folder = tmp_path / f"state-{next(count)}"
+        return Federation(data, make_config(algorithm, settings), folder, nodes)
+
+    return make
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Callable[[Dataset], Dataset]:
+    """Return a function that writes a data set made in memory to a folder and opens it."""
+    count = itertools.count()
+
+    def write(data: Dataset) -> Dataset:
+        folder = tmp_path / f"data-{next(count)}"
+        write_data_set(folder, data.manifest, by_name(data.arrays()), {})
+        return Dataset.load(folder)
+
+    return write
+
+
+@pytest.fixture
+def small_data(on_disk: Callable[[Dataset], Dataset]) -> Dataset:
+    """24 users with 3 to 9 of 30 items, ids that are seen nowhere else."""
+    train, validation, test = [], [], []
+    for user in range(24):
+        length = 3 + user % 7
+        items = np.argsort(mix("small", user, np.arange(30)))[: length + 2].tolist()
+        train.append(items[:length])
+        validation.append(items[length])
+        test.append(items[length + 1])
+    ids = [f"Quixote-{user * 37 % 24:02d}-Zx" for user in range(24)]
+    return on_disk(make_dataset(train, validation, test, 30, user_ids=ids, num_candidates=15))
