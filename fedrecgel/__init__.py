@@ -61,3 +61,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562; types are declared
     from importlib import import_module
 
     return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, those not loaded yet included."""
+    return sorted(__all__)
