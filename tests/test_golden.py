@@ -6,7 +6,7 @@ they never trained on, so with two negatives for each positive the draw leaves n
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,7 +226,7 @@ class Case:
 
 
 @pytest.fixture(params=[(s, n, k) for s in ("dot", "neumf") for n in CASES for k in (0, 2)])
-def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest) -> Case:
     scorer, name, negatives = request.param
     radii = {"rho_shared": 0.0, "rho_private": 0.0}
     settings = {
@@ -250,7 +250,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
         config.private_weight_decay,
     )
     own = people(algorithm.scorer.user_size)
-    yield Case(algorithm, hand, shared_numbers(algorithm), own, negatives)
+    return Case(algorithm, hand, shared_numbers(algorithm), own, negatives)
 
 
 def dense_update(update: Update, shared: Shared) -> Shared:
