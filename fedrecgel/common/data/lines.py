@@ -43,7 +43,7 @@ def split_lines(data: bytes) -> pa.Array:
 def first_lines(lines: pa.Array, count: int = 200) -> list[str]:
     """Return the first non-blank lines."""
     head = lines.slice(0, 4 * count).to_pylist()
-    return [line for line in head if line.strip()][:count]
+    return [line for line in head if line.strip(" \t\r\f\v")][:count]
 
 
 def split_rows(lines: pa.Array, layout: Layout) -> Rows:

@@ -82,13 +82,18 @@ def prepare(
         "header": header,
     }
     synthetic = SyntheticSettings(users, items, interactions, users_per_item, disagreement)
+    numbers = {
+        "seed": seed,
+        "min_interactions": min_interactions,
+        "num_candidates": num_candidates,
+    }
     opened = open_source(source, options, threshold, strict, synthetic, seed)
     built = build(opened, protocol, seed, min_interactions, num_candidates)
     manifest = Manifest(
         name=opened.name,
         protocol=protocol,
         seed=seed,
-        command=_command(source, target, protocol, seed, min_interactions, options, opened),
+        command=_command(opened, source, target, protocol, options, numbers),
         source=opened.facts,
         rules=describe_rules(protocol, seed, opened, min_interactions, num_candidates),
         statistics=built.statistics,
@@ -109,27 +114,23 @@ def _check(protocol: str, min_interactions: int, num_candidates: int) -> None:
 
 
 def _command(
+    opened: Source,
     source: str | Path,
     target: Path,
     protocol: str,
-    seed: int,
-    min_interactions: int,
     options: Mapping[str, object],
-    opened: Source,
+    numbers: Mapping[str, int],
 ) -> str:
     """Return the command that makes the same data set again."""
-    words = ["fedrecgel", "prepare", str(source), "--out", str(target)]
-    words += ["--protocol", protocol, "--seed", str(seed)]
-    words += ["--min-interactions", str(min_interactions)]
-    for name, value in options.items():
-        if isinstance(value, bool):
-            words.append("--header" if value else "--no-header")
-        elif value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    if opened.threshold is not None:
-        words += ["--threshold", f"{opened.threshold:g}"]
+    words = ["fedrecgel", "prepare", str(source), "--out", str(target), "--protocol", protocol]
+    settings: dict[str, object] = {**numbers, **options, "threshold": opened.threshold}
     if opened.name == SYNTHETIC:
-        for name in ("users", "items", "interactions", "users_per_item", "disagreement"):
-            if opened.facts[name] is not None:
-                words += [f"--{name.replace('_', '-')}", str(opened.facts[name])]
+        names = ("users", "items", "interactions", "users_per_item", "disagreement")
+        settings |= {name: opened.facts[name] for name in names}
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
     return shlex.join([*words, "--overwrite"])

@@ -81,6 +81,9 @@ def read_interactions(
             f"{source}: {problems.count:,} of {table.rows_read:,} rows cannot be used; first"
             f" {problems.first_line()}; check --separator and --*-column (none: no such column)"
         )
+    if not columns.kept.any():
+        what = "" if threshold is None else f" with a rating of at least {threshold:g}"
+        raise DataError(f"{source}: no usable row{what} among {table.rows_read:,}")
     report: dict[str, object] = {
         "rows_read": table.rows_read,
         "bad_rows": problems.to_report(),
@@ -117,9 +120,6 @@ class _Columns:
         if threshold is not None:
             self.positive &= self.ratings.numbers >= threshold
         self.kept = self.good & self.positive
-        if not self.kept.any():
-            what = "" if threshold is None else f" with a rating of at least {threshold:g}"
-            raise DataError(f"{source}: no usable row{what} among {table.rows_read:,}")
 
     def bad_rows(self) -> dict[str, NDArray[np.int64]]:
         """Rows (positions in the table) by reason; each row has the first reason that holds."""

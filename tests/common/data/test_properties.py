@@ -1,0 +1,114 @@
+"""Random dirty files: prepared with counts that add up, or refused in one line naming the place."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrecgel.common.data import Dataset, prepare
+from fedrecgel.common.errors import DataError
+
+IDS = st.one_of(
+    st.integers(-3, 12).map(str),
+    st.sampled_from(
+        ["", " ", "NA", "null", "12.0", "1e5", "é", '"a,b"', '"', 'x"y', "\x00", "a b"]
+    ),
+    st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=4),
+)
+TIMES = st.one_of(
+    st.integers(0, 20).map(str),
+    st.sampled_from(["", "nan", "soon", "2020-01-01", "1e400", "9223372036854775808", "-1"]),
+)
+LINES = st.one_of(
+    st.tuples(IDS, IDS, TIMES).map(",".join),
+    st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(0, 5)).map(
+        lambda row: ",".join(map(str, row))
+    ),
+    st.tuples(IDS, IDS).map(",".join),
+    st.sampled_from(["", "user,item,time", ",,", ",,,", "   "]),
+)
+FILES = st.tuples(
+    st.sampled_from(["user,item,time\n", ""]),
+    st.lists(LINES, max_size=40),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["utf-8", "utf-8-sig", "latin-1"]),
+)
+
+
+def outcome(file: Path, minimum: int) -> Dataset | str:
+    """Return the data set or the error's line."""
+    try:
+        return prepare(file, file.parent / "data", min_interactions=minimum)
+    except DataError as error:
+        return str(error)
+
+
+def check(data: Dataset | str) -> None:
+    """Check all that must hold of a prepared data set, or of a refusal."""
+    if isinstance(data, str):
+        assert "dirty" in data
+        assert "\n" not in data
+        return
+    report, split = data.manifest.report, data.manifest.statistics["split"]
+    bad = report["bad_rows"]
+    assert isinstance(bad, dict)
+    assert sum(bad["reasons"].values()) == bad["count"]
+    keys = ("repeated_headers", "below_threshold", "duplicates_merged", "rows_below_minimum")
+    total = bad["count"] + sum(int(str(report[key])) for key in (*keys, "rows_kept"))
+    assert total == report["rows_read"]
+    parts = [int(str(split[part])) for part in ("train", "validation", "test")]
+    assert sum(parts) == report["rows_kept"]
+    assert parts[0] == data.num_train
+    assert "" not in data.user_ids.tolist() + data.item_ids.tolist()
+    assert len(set(data.user_ids.tolist())) == data.num_users
+    assert (np.diff(data.train_offsets) >= 1).all()
+    for u in range(data.num_users):
+        known = data.train_of(u).tolist()
+        held_out = [i for i in (data.validation_items[u], data.test_items[u]) if i >= 0]
+        assert len({*known, *held_out}) == len(known) + len(held_out)
+        for candidates in (data.validation_candidates[u], data.test_candidates[u]):
+            real = candidates[candidates >= 0].tolist()
+            assert len(set(real)) == len(real)
+            assert not {*known, *held_out} & set(real)
+
+
+@given(FILES, st.integers(0, 6))
+@settings(max_examples=250, deadline=None)
+def test_a_dirty_file_adds_up_or_is_refused(
+    parts: tuple[str, list[str], str, str], minimum: int
+) -> None:
+    header, lines, end, encoding = parts
+    text = header.replace("\n", end) + end.join(lines)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dirty.csv"
+        file.write_bytes(text.encode(encoding, errors="replace"))
+        check(outcome(file, minimum))
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_at_all(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dirty.csv"
+        file.write_bytes(content)
+        check(outcome(file, 0))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 3)), min_size=1),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_the_rows_changes_nothing(
+    rows: list[tuple[int, int, int]], random: "np.random.RandomState"
+) -> None:
+    hashes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("one", "two"):
+            file = Path(folder) / f"{name}.csv"
+            file.write_text("user,item,time\n" + "".join(f"{u},{i},{t}\n" for u, i, t in rows))
+            hashes.append(prepare(file, Path(folder) / name, min_interactions=0).hash)
+            random.shuffle(rows)
+    assert hashes[0] == hashes[1]
