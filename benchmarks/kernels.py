@@ -1,14 +1,16 @@
 """Speed of NeuMF's block computation alone: no sampling, no messages, no server.
 
-One thread, both radii on, on made cohorts with the sizes of two published data sets. Beside it the
-plain autograd loop, one user at a time, and the share of this machine's matrix-product rate,
-counting the operations of the mathematics alone. Run as ``python benchmarks/kernels.py``.
+One thread and its CPU seconds, both radii on, on made cohorts with the sizes of two published data
+sets. Beside it the plain autograd loop, one user at a time, and the share of this machine's
+matrix-product rate, counting the operations of the mathematics alone.
+Run as ``python benchmarks/kernels.py``.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,14 +19,14 @@ from torch import Tensor
 
 from fedrecgel.common.blocks import cut_blocks
 from fedrecgel.common.samples import Samples
-from fedrecgel.common.scorers.base import Block
+from fedrecgel.common.scorers.base import Block, Kernel
 from fedrecgel.common.scorers.neumf import NeuMFScorer
 from fedrecgel.common.sharpness import ascend
 from fedrecgel.common.state import State
 
 RADIUS = 0.05
 MULTIPLY_ADDS = 27_000
-"""Of one sample in one forward pass, the first layer's user half being computed once per user."""
+"""Of one drawn sample in one forward pass, with the first layer's user half once per user."""
 PASSES = 3 + 3 + 2
 """Products as large as a forward pass; only the last of three passes needs no weight gradients."""
 
@@ -80,39 +82,34 @@ def sam_loop(
             for part in (samples.items, samples.positive, samples.total)
         )
         block = Block(index, positive.to(table.dtype), total.to(table.dtype))
-        start_point = [table[index], *network.values(), users[u]]
-        gradients = _gradients(scorer, block, network, start_point, len(start_point))
-        shared = ascend(start_point[:-1], gradients[:-1], RADIUS)
-        private = ascend(start_point[-1:], gradients[-1:], RADIUS)
-        _gradients(scorer, block, network, [*shared, users[u]], len(shared))
-        _gradients(scorer, block, network, [*private, *start_point[:-1]], 1, first_is_user=True)
+        point = [table[index], *network.values(), users[u]]
+        last = len(point) - 1
+        plain = _gradients(scorer, block, network, point, range(last + 1))
+        shared = ascend(point[:last], plain[:last], RADIUS)
+        private = ascend(point[last:], plain[last:], RADIUS)
+        _gradients(scorer, block, network, [*shared, *point[last:]], range(last))
+        _gradients(scorer, block, network, [*point[:last], *private], range(last, last + 1))
 
 
 def _gradients(
-    scorer: NeuMFScorer,
-    block: Block,
-    network: State,
-    values: Sequence[Tensor],
-    wanted: int,
-    *,
-    first_is_user: bool = False,
+    scorer: NeuMFScorer, block: Block, names: Iterable[str], point: Sequence[Tensor], wanted: range
 ) -> tuple[Tensor, ...]:
-    """Gradients by the first ``wanted`` of ``[rows, *network, user]``, or by the user in front."""
-    leaves = [value.detach().requires_grad_(i < wanted) for i, value in enumerate(values)]
-    rows, *rest = (*leaves[1:], leaves[0]) if first_is_user else leaves
-    state = dict(zip(network, rest[:-1], strict=True))
-    loss = block.losses(scorer.score(rows, state, rest[-1]))
-    return torch.autograd.grad(loss, leaves[:wanted])
+    """Gradients by those of ``[rows, *network, user]`` whose position is wanted."""
+    leaves = [value.detach().requires_grad_(i in wanted) for i, value in enumerate(point)]
+    rows, *network, user = leaves
+    state = dict(zip(names, network, strict=True))
+    loss = block.losses(scorer.score(rows, state, user))
+    return torch.autograd.grad(loss, [leaves[i] for i in wanted])
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
-    """Smallest of ``repeats`` measurements, after one that is not counted."""
+    """Fewest CPU seconds of ``repeats`` measurements, after one that is not counted."""
     work()
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.thread_time()
         work()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     return best
 
 
@@ -129,35 +126,38 @@ def measure(shape: Shape, block_samples: Sequence[int], repeats: int, loop_users
     table = 0.1 * torch.randn(shape.items, scorer.row_size, generator=draw)
     users = 0.1 * torch.randn(shape.users, scorer.user_size, generator=draw)
     network = {name: value.float() for name, value in scorer.init_network(0).items()}
-    kernel = scorer.kernel(network)
     samples = make_samples(shape, seed=0)
-    useful = 2 * MULTIPLY_ADDS * PASSES * shape.mean
-    print(f"{shape.name}: {shape.users} users, {len(samples.items) / shape.users:.1f} rows a user")
+    rows = len(samples.items)
+    print(f"{shape.name}: {shape.users} users, {rows / shape.users:.1f} distinct rows a user")
 
     few = Samples(samples.items, samples.positive, samples.total, samples.offsets[: loop_users + 1])
-    rows_each = few.offsets[-1] / loop_users * shape.users / samples.offsets[-1]
     taken = seconds(lambda: sam_loop(scorer, table, network, users, few), max(1, repeats // 5))
+    size_ratio = few.offsets[-1] / loop_users * shape.users / rows
     print(
-        f"  loop                 {loop_users / taken:8.0f} users/s"
-        f"  (users with {rows_each:.2f} of the mean)"
+        f"  autograd loop {loop_users / taken:6.0f} users/s on users of {size_ratio:.2f} the mean"
     )
+
+    kernel, rate = scorer.kernel(network), gemm_rate(repeats)
     for size in block_samples:
         blocks = [
-            (table[block.index], users[torch.from_numpy(chosen)], block)
+            (block, table[block.index], users[torch.from_numpy(chosen)])
             for chosen, _, block in cut_blocks(samples, size, torch.float32, torch.device("cpu"))
         ]
-        padded = sum(block.index.numel() for *_, block in blocks) / len(samples.items)
-
-        def work(blocks: list[tuple[Tensor, Tensor, Block]] = blocks) -> None:
-            for rows, own, block in blocks:
-                kernel.sam_gradients(block, rows, own, RADIUS, RADIUS)
-
-        taken = seconds(work, repeats)
-        share = useful * shape.users / taken / gemm_rate(repeats)
+        taken = seconds(partial(run_blocks, kernel, blocks), repeats)
+        # The machine's rate varies with its other load: never count a slow moment in our favour.
+        rate = max(rate, gemm_rate(repeats))
+        useful = 2 * MULTIPLY_ADDS * PASSES * shape.mean * shape.users / taken
+        padding = sum(block.index.numel() for block, *_ in blocks) / rows - 1
         print(
-            f"  blocks of {size:6,d}     {shape.users / taken:8.0f} users/s"
-            f"  {share:4.0%} of the matrix-product rate, padding {padded - 1:.0%}"
+            f"  blocks of {size:5d} {shape.users / taken:5.0f} users/s, {useful / rate:4.0%} of"
+            f" {rate / 1e9:.0f} GFLOP/s, padding {padding:.0%}"
         )
+
+
+def run_blocks(kernel: Kernel, blocks: Sequence[tuple[Block, Tensor, Tensor]]) -> None:
+    """Both SAM gradients of all blocks."""
+    for block, rows, users in blocks:
+        kernel.sam_gradients(block, rows, users, RADIUS, RADIUS)
 
 
 def main() -> None:
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--loop-users", type=int, default=100)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"one thread, torch {torch.__version__}, {gemm_rate(10) / 1e9:.0f} GFLOP/s in float32")
+    print(f"one thread, float32, torch {torch.__version__}")
     for shape in SHAPES:
         measure(shape, arguments.block_samples, arguments.repeats, arguments.loop_users)
 
