@@ -31,7 +31,7 @@ def on_train(message: Message, context: Context) -> Message:
     """Train some of the users; reply with the sum of their shared gradients."""
     site, request = _site(context), unpack_train_request(message.content)
     reply = train(site, request)
-    tensors = algorithm_of(request.experiment, site).tensors
+    tensors = algorithm_of(request, site).tensors
     return Message(pack_train_reply(reply, tensors), reply_to=message)
 
 

@@ -17,7 +17,7 @@ TOP = 10
 
 def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
     """Sums of metrics over the node's users, by ``sampled.*`` and ``full.*``."""
-    algorithm = algorithm_of(request.experiment, site)
+    algorithm = algorithm_of(request, site)
     if len(request.accepted) != len(site.users):
         raise FederationError(
             f"{site.name} hosts {len(site.users)} users, not {len(request.accepted)}"

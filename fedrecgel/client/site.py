@@ -15,7 +15,13 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
 from fedrecgel.common.evaluation import HeldOut, held_out
 from fedrecgel.common.interactions import Interactions, Ints
-from fedrecgel.common.records import Experiment, Hello
+from fedrecgel.common.records import (
+    EvaluateRequest,
+    Experiment,
+    Hello,
+    TrainRequest,
+    refuse_undeclared,
+)
 from fedrecgel.common.state import State
 
 
@@ -153,11 +159,22 @@ def _algorithm(key: str) -> Algorithm[Config]:
     return make_algorithm(config, experiment.num_items)
 
 
-def algorithm_of(experiment: Experiment, site: Site) -> Algorithm[Config]:
-    """The algorithm that a message asks for, made once per process."""
+def algorithm_of(request: TrainRequest | EvaluateRequest, site: Site) -> Algorithm[Config]:
+    """The algorithm that a message asks for, made once per process.
+
+    Raises
+    ------
+    FederationError
+        When the message holds tensors that the algorithm does not declare, or is of another
+        catalogue.
+    """
+    experiment = request.experiment
     if experiment.num_items != site.data.num_items:
         raise FederationError(
             f"{site.name} has a catalogue of {site.data.num_items} items, the server one of "
             f"{experiment.num_items}; prepare both from the same data"
         )
-    return _algorithm(experiment.key)
+    algorithm = _algorithm(experiment.key)
+    refuse_undeclared(request.shared, algorithm.tensors.shared)
+    refuse_undeclared(request.addressed, algorithm.tensors.addressed)
+    return algorithm

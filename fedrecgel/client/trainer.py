@@ -17,7 +17,7 @@ GROUP_SAMPLES = 1 << 19
 
 def train(site: Site, request: TrainRequest) -> TrainReply:
     """Train the requested users and keep their new private state under the request's round."""
-    algorithm = algorithm_of(request.experiment, site)
+    algorithm = algorithm_of(request, site)
     if len(request.slots) and not 0 <= request.slots.min() <= request.slots.max() < len(site.users):
         raise FederationError(
             f"{site.name} hosts {len(site.users)} users; the server asks for others"

@@ -7,6 +7,7 @@ so a tensor that somebody adds to a client's state is not sent by accident.
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,20 @@ class TrainReply:
     skipped: int = 0
 
 
+def refuse_undeclared(names: Iterable[str], declared: frozenset[str]) -> None:
+    """Default deny: only tensors that the algorithm declares for this use may travel.
+
+    Raises
+    ------
+    FederationError
+        Naming a tensor that is not among them; not an assertion, which ``python -O`` leaves out.
+    """
+    for name in sorted(set(names) - declared):
+        raise FederationError(
+            f"tensor '{name}' may not travel here; the algorithm declares {sorted(declared)}"
+        )
+
+
 def pack_state(state: State) -> ArrayRecord:
     """Tensors as arrays, for packing once and sending to many nodes."""
     return ArrayRecord({name: Array(value.detach().cpu().numpy()) for name, value in state.items()})
@@ -218,13 +233,13 @@ def pack_train_reply(reply: TrainReply, tensors: Tensors) -> RecordDict:
 
     Raises
     ------
-    AssertionError
+    FederationError
         When an update holds anything but shared tensors: a defect of the algorithm.
     """
     arrays: dict[str, Array] = {}
     for number, update in enumerate(reply.updates):
-        assert update.rows.keys() | update.dense.keys() <= tensors.shared, "undeclared tensor"
-        assert update.rows.keys() <= tensors.item_rows, "rows of a tensor that has no item rows"
+        refuse_undeclared(update.dense, tensors.shared - tensors.item_rows)
+        refuse_undeclared(update.rows, tensors.item_rows)
         for name, (index, values) in update.rows.items():
             arrays[f"{number}/{name}/index"] = Array(index.numpy())
             arrays[f"{number}/{name}/rows"] = Array(values.cpu().numpy())

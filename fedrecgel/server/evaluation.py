@@ -13,6 +13,7 @@ from fedrecgel.common.records import (
     NO_SNAPSHOT,
     EvaluateRequest,
     pack_evaluate_request,
+    refuse_undeclared,
     unpack_metrics,
 )
 from fedrecgel.server.exchange import Failure
@@ -53,12 +54,14 @@ class EvaluationRound:
 
     def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
         """One message to every node that hosts users."""
-        federation = self._federation
+        federation, tensors = self._federation, self._federation.algorithm.tensors
+        refuse_undeclared(arrays, tensors.shared)
         for member in federation.roster.members:
             users = np.arange(member.first, member.last)
             if not len(users):
                 continue
             download = federation.algorithm.download(federation.server, torch.from_numpy(users))
+            refuse_undeclared(download.addressed, tensors.addressed)
             request = replace(
                 self._request,
                 accepted=federation.roster.accepted[users],

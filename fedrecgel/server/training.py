@@ -8,7 +8,12 @@ from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 
 from fedrecgel.common.errors import ReplyError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import TrainRequest, pack_train_request, unpack_train_reply
+from fedrecgel.common.records import (
+    TrainRequest,
+    pack_train_request,
+    refuse_undeclared,
+    unpack_train_reply,
+)
 from fedrecgel.common.state import Update
 from fedrecgel.server.acceptance import check_reply
 from fedrecgel.server.exchange import Failure
@@ -39,9 +44,11 @@ class TrainingRound:
 
     def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
         """One message to each node that hosts users of the cohort."""
-        federation = self._federation
+        federation, tensors = self._federation, self._federation.algorithm.tensors
+        refuse_undeclared(arrays, tensors.shared)
         for member, users in self._parts.values():
             download = federation.algorithm.download(federation.server, torch.from_numpy(users))
+            refuse_undeclared(download.addressed, tensors.addressed)
             request = TrainRequest(
                 federation.experiment,
                 self._round,
