@@ -51,10 +51,8 @@ def build(
         raise DataError(
             f"{source.name}: no user has {min_interactions} interactions; lower --min-interactions"
         )
-    users, user = np.unique(kept.user, return_inverse=True)
-    items, item = np.unique(kept.item, return_inverse=True)
-    kept = Events(user, item, kept.time, kept.timed)
-    user_ids, item_ids = raw.user_ids[users], raw.item_ids[items]
+    user_ids, item_ids = raw.user_ids[kept.users], raw.item_ids[kept.items]
+    kept = kept.renumbered()
     keys = user_keys(str(i) for i in user_ids)
     ties = (
         earliest_item_last(kept)
@@ -63,7 +61,7 @@ def build(
     )
     split = leave_one_out(kept, ties, validation=not paper)
     arrays = _arrays(split, user_ids, item_ids, keys, seed, num_candidates)
-    below = len(np.unique(single.user)) - len(users)
+    below = len(single.users) - len(user_ids)
     report = {
         **raw.report,
         "duplicates_merged": len(events) - len(single),

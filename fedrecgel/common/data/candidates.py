@@ -45,7 +45,8 @@ def draw_candidates(
         ``(N, C)`` item indices, distinct in each row; padded with -1 at the end where a user has
         fewer than ``C`` items left.
     """
-    known = np.unique(known_users.astype(np.int64) * num_items + known_items)
+    known = np.sort(known_users.astype(np.int64) * num_items + known_items)
+    known = known[np.concatenate([[True], known[1:] != known[:-1]])] if len(known) else known
     starts = np.searchsorted(known, np.arange(len(keys) + 1) * num_items)
     candidates = np.empty((len(keys), num_candidates), dtype=np.int32)
     for first in range(0, len(keys), _BLOCK):

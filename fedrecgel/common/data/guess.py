@@ -22,7 +22,8 @@ _ALIASES = {
     "item": "item itemid iid items movie movieid product productid asin parentasin artist artistid"
     " article articleid book bookid isbn song songid track trackid video videoid business"
     " businessid sku news newsid content contentid game gameid appid gmapid recipeid adid",
-    "time": "time timestamp ts date datetime createdat eventtime unixreviewtime unixtime",
+    "time": "time timestamp ts date datetime createdat created eventtime eventtimestamp when day"
+    " timestampms reviewtime unixreviewtime unixtime unixtimestamp",
     "rating": "rating ratings score stars star rate overall weight value count plays playcount"
     " click",
 }
@@ -49,6 +50,7 @@ class Layout:
     width: int
     columns: Mapping[str, int]
     """Position, from 0, of ``user``, ``item`` and, where there are, ``time`` and ``rating``."""
+    notes: tuple[str, ...] = ()
 
 
 def separator_named(text: str) -> str:
@@ -96,7 +98,9 @@ def guess_layout(lines: Sequence[str], where: str, choice: Choice) -> Layout:
             f"{where}: only one column with separator {separator!r}, line 1 is {lines[0][:80]!r};"
             " set --separator"
         )
-    return Layout(separator, header, width, guess_columns(header, width, body, where, wanted))
+    columns = guess_columns(header, width, body, where, wanted)
+    notes = _unused_times(header, body, columns) if wanted.get("time") is None else ()
+    return Layout(separator, header, width, columns, notes)
 
 
 def guess_separator(lines: Sequence[str], where: str) -> str:
@@ -158,6 +162,17 @@ def guess_columns(
     return chosen
 
 
+def _unused_times(
+    header: Sequence[str] | None, body: Sequence[Sequence[str]], columns: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Point at a column that looks like a time although its name does not say so."""
+    if header is None or "time" in columns:
+        return ()
+    free = [k for k in range(len(header)) if k not in columns.values()]
+    found = [header[k] for k in free if _looks_like_time([row[k].strip() for row in body])]
+    return tuple(f"{name!r} looks like a time: --time-column {name!r} uses it" for name in found)
+
+
 def _try_fields(line: str, separator: str) -> list[str]:
     try:
         return fields_of(line, separator)
@@ -177,7 +192,8 @@ def _by_alias(role: str, header: Sequence[str]) -> int | None:
 def _has_header(rows: Sequence[Sequence[str]], wanted: Mapping[str, str | int | None]) -> bool:
     first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     stripped = [f.strip() for f in first]
-    if any(isinstance(name, str) and name in stripped for name in wanted.values()):
+    names = [c for c in wanted.values() if isinstance(c, str) and c != NONE and not c.isdigit()]
+    if any(name in stripped for name in names):
         return True
     if any(_by_alias(role, first) is not None for role in ("user", "item")):
         return True

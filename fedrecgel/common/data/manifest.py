@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,11 +67,13 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} has data format version {content.get('format_version')}, this is fedrecgel"
             f" {fedrecgel.__version__} with version {FORMAT_VERSION}; remake it: {command}"
         )
-    names = {f.name for f in fields(Manifest)}
-    try:
-        return Manifest(**{key: value for key, value in content.items() if key in names})
-    except TypeError as error:
-        raise DataError(f"{folder / MANIFEST} is damaged ({error}); remake it: {command}") from None
+    kinds = {"name": str, "protocol": str, "seed": int, "hash": str, "command": str}
+    values: dict[str, Any] = {}
+    for name in (entry.name for entry in fields(Manifest)):
+        values[name] = content.get(name)
+        if not isinstance(values[name], kinds.get(name, dict)):
+            raise DataError(f"{folder / MANIFEST} has no proper {name!r}; remake it: {command}")
+    return Manifest(**values)
 
 
 def library_versions() -> dict[str, str]:

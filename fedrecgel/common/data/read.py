@@ -28,8 +28,6 @@ class Interactions:
     item_ids: NDArray[np.str_]
     report: dict[str, object]
     """rows_read, bad_rows, below_threshold, missing_times, and how the file was understood."""
-    has_times: bool = True
-    """Whether the source has a column of times at all."""
 
 
 def read_interactions(
@@ -149,13 +147,7 @@ class _Columns:
 
     def interactions(self, report: dict[str, object]) -> Interactions:
         events = Events(self.user.codes, self.item.codes, self.times.numbers, ~self.times.missing)
-        return Interactions(
-            events.take(self.kept),
-            self.user.ids,
-            self.item.ids,
-            report,
-            "time" in self.table.columns,
-        )
+        return Interactions(events.take(self.kept), self.user.ids, self.item.ids, report)
 
 
 def _parts(source: Path) -> list[Path]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedrecgel.common.data.download import find_known
 from fedrecgel.common.data.known import KNOWN, KnownSet
 from fedrecgel.common.data.read import Interactions, read_interactions, source_hash
@@ -113,5 +111,5 @@ def _compare(
 
 
 def _count(events: Events) -> dict[str, int]:
-    counts = len(events), len(np.unique(events.user)), len(np.unique(events.item))
+    counts = len(events), len(events.users), len(events.items)
     return dict(zip(_COUNTED, counts, strict=True))

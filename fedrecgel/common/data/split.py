@@ -32,6 +32,21 @@ class Events:
     def __len__(self) -> int:
         return len(self.user)
 
+    @property
+    def users(self) -> NDArray[np.int64]:
+        """Distinct users, ascending."""
+        return np.flatnonzero(np.bincount(self.user))
+
+    @property
+    def items(self) -> NDArray[np.int64]:
+        """Distinct items, ascending."""
+        return np.flatnonzero(np.bincount(self.item))
+
+    def renumbered(self) -> "Events":
+        """Return the events with users and items numbered from 0 without gaps."""
+        user = np.searchsorted(self.users, self.user)
+        return Events(user, np.searchsorted(self.items, self.item), self.time, self.timed)
+
 
 @dataclass(frozen=True)
 class Split:

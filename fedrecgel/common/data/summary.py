@@ -9,7 +9,7 @@ from fedrecgel.common.data.split import PARTS, TEST, TRAIN, Events, Split
 
 def count_events(events: Events) -> dict[str, object]:
     """Count users, items and interactions; the density is the share of pairs that interacted."""
-    users, items = len(np.unique(events.user)), len(np.unique(events.item))
+    users, items = len(events.users), len(events.items)
     density = len(events) / (users * items) if len(events) else 0.0
     return {"users": users, "items": items, "interactions": len(events), "density": density}
 

@@ -146,8 +146,9 @@ def _show(
         shown = np.broadcast_to(np.arange(items), (len(keys), items))
         return shown, np.broadcast_to(np.log(popularity).astype(np.float32), shown.shape)
     edges = np.cumsum(popularity) / popularity.sum()
-    draws = uniform(mix(keys[:, None], "meet", np.arange(count)))
-    shown = np.sort(np.minimum(np.searchsorted(edges, draws), items - 1), axis=1)
+    # Sorted, because looking up neighbours one after the other is several times faster.
+    draws = np.sort(uniform(mix(keys[:, None], "meet", np.arange(count))), axis=1)
+    shown = np.minimum(np.searchsorted(edges, draws), items - 1)
     bonus = np.zeros(shown.shape, dtype=np.float32)
     bonus[:, 1:][shown[:, 1:] == shown[:, :-1]] = -np.inf
     return shown, bonus

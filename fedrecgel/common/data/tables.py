@@ -64,7 +64,7 @@ def _read_text(path: Path, choice: Choice, problems: Problems, part: int) -> Tab
         "columns": {role: names[k] for role, k in layout.columns.items()},
         "blank_lines": rows.blank,
         "repeated_headers": rows.repeated_headers,
-        "notes": list(text.notes),
+        "notes": [*text.notes, *layout.notes],
     }
     read = len(rows.lines) + bad + rows.repeated_headers
     return Table(rows.columns, rows.lines, read, name, raw, facts)

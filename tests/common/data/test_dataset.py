@@ -78,11 +78,12 @@ def test_another_format_version_names_the_command(folder: Path) -> None:
         Dataset.load(folder)
 
 
-def test_a_manifest_without_a_field(folder: Path) -> None:
+@pytest.mark.parametrize("field", ["seed", "name", "files", "statistics"])
+def test_a_manifest_without_a_field(folder: Path, field: str) -> None:
     content = json.loads((folder / "manifest.json").read_text())
-    del content["seed"]
+    del content[field]
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match=f"no proper '{field}'; remake it: fedrecgel prepare"):
         Dataset.load(folder)
 
 

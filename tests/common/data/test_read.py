@@ -70,6 +70,21 @@ def test_columns_by_name_by_position_and_absent(tmp_path: Path) -> None:
     assert not without.events.timed.any()
 
 
+def test_positions_are_not_taken_for_names(tmp_path: Path) -> None:
+    path = write(tmp_path, "1,2,none\n3,1,x\n")
+    data = read_interactions(path, user_column="2", item_column="1", time_column="none")
+    assert pairs(data) == [("2", "1"), ("1", "3")]
+
+
+def test_a_time_of_another_name_is_pointed_out(tmp_path: Path) -> None:
+    path = write(tmp_path, "user,item,moment\n1,2,2020-01-01\n1,3,2020-01-02\n")
+    data = read_interactions(path)
+    assert not data.events.timed.any()
+    assert data.report["notes"] == ["'moment' looks like a time: --time-column 'moment' uses it"]
+    assert read_interactions(path, time_column="moment").report["notes"] == []
+    assert read_interactions(path, time_column="none").report["notes"] == []
+
+
 def test_an_unknown_column_lists_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "user,item\n1,2\n")
     with pytest.raises(DataError, match="no column 'usr'; the columns are user, item"):
