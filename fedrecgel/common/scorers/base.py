@@ -31,7 +31,8 @@ class Block:
 
     def losses(self, logits: Tensor) -> Tensor:
         """(U,) loss of each user, from logits (U, S)."""
-        return (self.total * softplus(logits) - self.positive * logits).sum(-1)
+        # From logit 40 on softplus is the identity in float64 too; torch would switch at 20.
+        return (self.total * softplus(logits, threshold=40) - self.positive * logits).sum(-1)
 
     def residual(self, logits: Tensor) -> Tensor:
         """(U, S) derivative of the loss by each logit."""
