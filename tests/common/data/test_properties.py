@@ -1,13 +1,15 @@
 """Random dirty files: prepared with counts that add up, or refused in one line naming the place."""
 
+import csv
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrecgel.common.data import Dataset, prepare
+from fedrecgel.common.data import Dataset, prepare, read_interactions
 from fedrecgel.common.errors import DataError
 
 IDS = st.one_of(
@@ -28,6 +30,10 @@ LINES = st.one_of(
     ),
     st.tuples(IDS, IDS).map(",".join),
     st.sampled_from(["", "user,item,time", ",,", ",,,", "   "]),
+)
+# Letters around the text: such ids are no numbers and have no blanks at their ends.
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\x00"), max_size=6).map(
+    lambda text: f"x{text}y"
 )
 FILES = st.tuples(
     st.sampled_from(["user,item,time\n", ""]),
@@ -112,3 +118,23 @@ def test_the_order_of_the_rows_changes_nothing(
             hashes.append(prepare(file, Path(folder) / name, min_interactions=0).hash)
             random.shuffle(rows)
     assert hashes[0] == hashes[1]
+
+
+@given(
+    st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=20),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    st.sampled_from([",", ";", "\t", "|"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_what_a_csv_writer_writes_is_read_back(
+    rows: list[tuple[str, str]], quoting: Literal[0, 1, 2], separator: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "written.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter=separator, quoting=quoting)
+            writer.writerows([("user", "item"), *rows])
+        data = read_interactions(path)
+    users, items = data.user_ids[data.events.user], data.item_ids[data.events.item]
+    assert list(zip(users.tolist(), items.tolist(), strict=True)) == rows
+    assert data.report["rows_read"] == len(rows)
