@@ -65,12 +65,14 @@ def user_keys(ids: Iterable[str]) -> Keys:
 
 def uniform(keys: Keys) -> NDArray[np.float64]:
     """Uniform numbers in (0, 1), one for each key, 53 bits."""
-    return ((keys >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    middle = ((keys >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    # 2**53 - 0.5 has no double of its own: the last cell of all would round up to 1.
+    return np.minimum(middle, 1.0 - 2.0**-53)
 
 
 def integers(keys: Keys, high: "int | NDArray[np.integer]") -> NDArray[np.int64]:
     """Integers in [0, high), one for each key. The bias is below ``high`` / 2**53."""
-    # The product can round up to `high` itself only for high > 2**52, far beyond any catalogue.
+    # The product cannot round up to `high` itself: that takes high > 2**52, beyond any catalogue.
     return np.floor(uniform(keys) * high).astype(np.int64)
 
 
