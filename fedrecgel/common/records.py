@@ -25,7 +25,6 @@ from fedrecgel.common.state import State, Tensors, Update, to_tensor
 CPU = torch.device("cpu")
 NEVER = 0
 """Round of a user who was never trained; rounds count from 1."""
-NO_SNAPSHOT = -1
 
 
 @dataclass(frozen=True)
@@ -109,15 +108,17 @@ class TrainRequest:
     ----------
     slots : (C,) int64
         Which of the node's users.
-    accepted : (C,) int64
-        For each the last round whose update the server accepted (0 = none): the private state to
-        start from. What a user computed in a round that was not accepted is thereby undone.
+    kept : (K, C) int64
+        Rounds whose private state is still needed, for each user; 0 = the initial state. The first
+        row is the last round whose update the server accepted, the state to start from: what a
+        user computed in a round that was not accepted is thereby undone. The other rows belong to
+        the best round and to checkpoints.
     """
 
     experiment: Experiment
     round: int
     slots: Ints
-    accepted: Ints
+    kept: Ints
     shared: State
     addressed: State = field(default_factory=dict)
 
@@ -133,13 +134,7 @@ class EvaluateRequest:
     full
         Rank in the whole catalogue as well as among the candidates.
     accepted : (U,) int64
-        As in `TrainRequest`, for every slot.
-    snapshot
-        Keep the evaluated private state under this number, or `NO_SNAPSHOT`.
-    keep
-        The only older snapshot still needed, or `NO_SNAPSHOT`.
-    restore
-        Evaluate the private state of this snapshot, not the accepted one; or `NO_SNAPSHOT`.
+        For every slot the round whose private state to evaluate; 0 = the initial state.
     """
 
     experiment: Experiment
@@ -148,9 +143,6 @@ class EvaluateRequest:
     full: bool
     accepted: Ints
     shared: State
-    snapshot: int = NO_SNAPSHOT
-    keep: int = NO_SNAPSHOT
-    restore: int = NO_SNAPSHOT
     addressed: State = field(default_factory=dict)
 
 
@@ -189,7 +181,7 @@ def unpack_state(record: ArrayRecord) -> State:
 def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict:
     """As Flower records, with the shared tensors already packed."""
     content = _head(request.experiment, {"round": request.round}, shared, request.addressed)
-    content["users"] = _integers({"slots": request.slots, "accepted": request.accepted})
+    content["users"] = _integers({"slots": request.slots, "kept": request.kept})
     return content
 
 
@@ -201,7 +193,7 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
         experiment,
         int(values["round"]),
         _numpy(users["slots"]),
-        _numpy(users["accepted"]),
+        _numpy(users["kept"]),
         _unpack_state(content, "shared"),
         _unpack_state(content, "addressed"),
     )
@@ -209,7 +201,7 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
 
 def pack_evaluate_request(request: EvaluateRequest, shared: ArrayRecord) -> RecordDict:
     """As Flower records, with the shared tensors already packed."""
-    names = ("round", "split", "full", "snapshot", "keep", "restore")
+    names = ("round", "split", "full")
     values = {name: getattr(request, name) for name in names}
     content = _head(request.experiment, values, shared, request.addressed)
     content["users"] = _integers({"accepted": request.accepted})
@@ -270,8 +262,10 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
     columns = [metrics.get(name) for name in ("users", "loss", "touched")]
     if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
         raise ReplyError("metrics of the reply are missing or of unequal length")
+    if any(type(count) is not int or count < 0 for count in (*columns[0], *columns[2])):
+        raise ReplyError("counts of the reply are not whole numbers from 0")
     updates = [
-        Update(users=int(users), loss=float(loss), touched=int(touched))
+        Update(users=users, loss=float(loss), touched=touched)
         for users, loss, touched in zip(*columns, strict=True)
     ]
     rows: dict[tuple[int, str], dict[str, Tensor]] = {}
@@ -279,7 +273,7 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
         number, name, part = _split_key(key, len(updates), tensors)
         try:
             tensor = to_tensor(_numpy(array), CPU)
-        except (ValueError, TypeError, EOFError):
+        except (ValueError, TypeError):
             raise ReplyError(f"array '{key}' of the reply cannot be read") from None
         if part is None:
             updates[number].dense[name] = tensor
@@ -316,9 +310,17 @@ def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str 
     number, _, rest = key.partition("/")
     name, _, part = rest.partition("/")
     good = part in ("index", "rows") if name in tensors.item_rows else part == ""
-    if not number.isdigit() or int(number) >= updates or name not in tensors.shared or not good:
+    # Digits as `pack_train_reply` writes them: "²" is one too for Python, and "00" is not "0".
+    place = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else -1
+    if (
+        place < 0
+        or str(place) != number
+        or place >= updates
+        or name not in tensors.shared
+        or not good
+    ):
         raise ReplyError(f"the reply holds an array that may not travel: '{key}'")
-    return int(number), name, part or None
+    return place, name, part or None
 
 
 def _head(
@@ -357,17 +359,27 @@ def _unpack_state(content: RecordDict, name: str) -> State:
 
 
 def _numpy(array: Array) -> NDArray[Any]:
-    """The array over the message's own bytes: what `Array.numpy` gives, without its copy."""
+    """The array over the message's own bytes: what `Array.numpy` gives, without its copy.
+
+    Raises
+    ------
+    ValueError
+        Whatever the bytes are, if they are not an array of plain numbers.
+    """
     stream = io.BytesIO(array.data)
-    version = np.lib.format.read_magic(stream)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if array.stype != "numpy.ndarray" or version not in read:
-        raise ValueError("not an array in numpy's format")
-    shape, fortran, dtype = read[version](stream)
-    if dtype.hasobject:
-        raise ValueError("arrays of Python objects are refused")
-    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
+    try:
+        read = _READ_HEADER[np.lib.format.read_magic(stream)]
+        shape, fortran, dtype = read(stream)
+        flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+        found = flat.reshape(shape, order="F" if fortran else "C")
+    except Exception as error:  # numpy's parser of headers lets many kinds through
+        raise ValueError("not an array in numpy's format") from error
+    if array.stype != "numpy.ndarray" or found.dtype.kind not in "biuf" or -1 in shape:
+        raise ValueError("not an array of plain numbers")
+    return found
+
+
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}

@@ -24,8 +24,8 @@ def check_reply(
     ReplyError
         With the reason, in few words; reasons are counted.
     """
-    expected = 1 if reduce == "sum" else users
-    if len(reply.updates) != expected or sum(update.users for update in reply.updates) != users:
+    expected = [users] if reduce == "sum" else [1] * users
+    if [update.users for update in reply.updates] != expected:
         raise ReplyError("wrong number of users")
     for update in reply.updates:
         _check_update(update, shared, tensors)

@@ -53,7 +53,7 @@ class TrainingRound:
                 federation.experiment,
                 self._round,
                 users - member.first,
-                federation.roster.accepted[users],
+                federation.kept(users),
                 download.shared,
                 download.addressed,
             )
@@ -85,6 +85,7 @@ class TrainingRound:
             return None
         if federation.algorithm.reduce == "sum":
             updates = {-1: folded.total()}
+        updates = dict(sorted(updates.items()))  # not in the order in which replies came
         metrics = self._metrics(updates)
         federation.algorithm.aggregate(federation.server, updates, self._round)
         for users in accepted.values():
