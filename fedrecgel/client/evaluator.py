@@ -8,7 +8,7 @@ from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.evaluation import rank_among_candidates, rank_and_list
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import NO_SNAPSHOT, EvaluateRequest
+from fedrecgel.common.records import EvaluateRequest
 from fedrecgel.common.state import State
 
 TOP = 10
@@ -31,10 +31,11 @@ def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
         ranks["full"], best = rank_and_list(view, held_out.positives, held_out.excluded, lists)
     if request.full and request.split == "test":
         # The node's own notes, for reports made where the data are; nothing of it is sent.
-        users = site.users[ranks["full"].users]
+        ranked = ranks["full"].users
         found = [np.stack((counts.greater, counts.ties), 1) for counts in ranks.values()]
         store = site.store(request.experiment, algorithm.private_template)
-        store.keep_ranks(users, np.concatenate((*found, best), axis=1))
+        noted = np.concatenate((*found, best), axis=1)
+        store.finish(site.users[ranked], request.accepted[ranked], noted)
     sums: dict[str, float | int] = {"trained": trained}
     for ranking, counts in ranks.items():
         sums.update(MetricSums.from_counts(counts).to_flat(f"{ranking}."))
@@ -46,11 +47,6 @@ def _private(
 ) -> tuple[State, int]:
     """Private state of all users, and how many of them were ever trained."""
     store = site.store(request.experiment, algorithm.private_template)
-    if request.restore != NO_SNAPSHOT:
-        kept, found = store.load_snapshot(site.users, request.restore)
-    else:
-        found = request.accepted > 0
-        kept = store.load(site.users[found], request.accepted[found])
-        if request.snapshot != NO_SNAPSHOT:
-            store.snapshot(site.users, request.accepted, request.snapshot, request.keep)
+    found = request.accepted > 0
+    kept = store.load(site.users[found], request.accepted[found])
     return algorithm.fill_private(site.interactions.keys, kept, found), int(found.sum())

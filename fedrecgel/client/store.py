@@ -1,9 +1,9 @@
-"""Private state of users on their node: the last two rounds and two snapshots of each user.
+"""Private state of users on their node, each state under the round that produced it.
 
-A user's state is kept under the round that produced it. The server says in every request which
-round it accepted last for each user, so a round whose reply was lost or refused is undone by
-loading the one before. Snapshots keep the state of all users at an evaluated round, so that the
-best can be restored at the end.
+The server says in every request which rounds of a user are still needed: the one it accepted last,
+and those that its best round and its checkpoints refer to. A state is overwritten only when none of
+them names it. So a round whose reply was lost or refused is undone by loading the one before, a run
+that was killed goes on from its last checkpoint, and the best round can be restored at the end.
 """
 
 import json
@@ -22,10 +22,10 @@ from fedrecgel.common.state import State
 
 
 class PrivateStore(Protocol):
-    """Private tensors by user position. ``rounds`` (B,) are accepted rounds; 0 means none."""
+    """Private tensors by user position and round. Round 0 is the initial state and never kept."""
 
     def load(self, users: Ints, rounds: Ints) -> State:
-        """States (B, ...) of users whose round is not 0.
+        """States (B, ...) that these ``rounds`` (B,) produced, none of them 0.
 
         Raises
         ------
@@ -33,24 +33,22 @@ class PrivateStore(Protocol):
             When a state is not there.
         """
 
-    def save(self, users: Ints, accepted: Ints, round: int, state: State) -> None:
-        """Keep the states that ``round`` produced, beside the accepted ones."""
+    def save(self, users: Ints, kept: Ints, round: int, state: State) -> None:
+        """Keep the states that ``round`` produced, and those of the rounds ``kept`` (K, B)."""
 
-    def snapshot(self, users: Ints, accepted: Ints, tag: int, keep: int) -> None:
-        """Keep the accepted states of all these users under ``tag``, dropping tags but ``keep``."""
+    def finish(self, users: Ints, rounds: Ints, ranks: Ints) -> None:
+        """Note the chosen rounds (B,), and what the test found about each user.
 
-    def load_snapshot(self, users: Ints, tag: int) -> tuple[State, NDArray[np.bool_]]:
-        """States of those users that had one at the snapshot, and which they were."""
-
-    def keep_ranks(self, users: Ints, ranks: Ints) -> None:
-        """Keep what the last test found out about each user, ``ranks`` (B, `RANK_FIELDS`)."""
+        ``ranks`` is (B, `RANK_FIELDS`).
+        """
 
 
 RANK_FIELDS = 4 + 10
 """``greater`` and ``ties`` among the candidates, both in the catalogue, and the top ten."""
 
-LIVE = (0, 1)
-SNAPSHOTS = (2, 3)
+PLACES = 7
+"""States of a user that can exist: six that a request may name, and the new one."""
+
 EMPTY = -1
 
 
@@ -58,8 +56,9 @@ class ArrayStore:
     """`PrivateStore` in memory-mapped arrays of one folder (mode 0700, files 0600).
 
     Nodes of one machine may share a folder, each with users of its own: they write to disjoint
-    places. ``rounds`` (4, N) says what each of a user's four places holds; a place is written
-    before its round is, and its old round is cleared first.
+    places. ``rounds`` (`PLACES`, N) says what each of a user's places holds; it is cleared before a
+    place is written and set afterwards, so a process that is killed leaves no half state behind.
+    The lowest free place is taken: memory and disk are used only as far as states pile up.
 
     Parameters
     ----------
@@ -70,79 +69,74 @@ class ArrayStore:
     """
 
     def __init__(self, folder: Path, experiment: str, num_users: int, template: State) -> None:
-        self._arrays: dict[str, NDArray[np.generic]] = {}
         header = {
             "experiment": experiment,
             "num_users": num_users,
             "tensors": {n: [list(v.shape), str(v.dtype)] for n, v in sorted(template.items())},
         }
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shapes = {name: (4, num_users, *value.shape) for name, value in template.items()}
+        shapes = {name: (PLACES, num_users, *value.shape) for name, value in template.items()}
         types = {name: value.numpy().dtype for name, value in template.items()}
-        fresh = _read_header(folder) != header
-        if fresh:
-            whole = np.dtype(np.int64)
-            _create(
-                folder,
-                header,
-                {**shapes, "rounds": (4, num_users), "ranks": (num_users, RANK_FIELDS)},
-                {**types, "rounds": whole, "ranks": whole},
-            )
-        for name in template:
-            self._arrays[name] = np.load(folder / f"{name}.npy", mmap_mode="r+")
-        self._ranks: NDArray[np.int64] = np.load(folder / "ranks.npy", mmap_mode="r+")
-        self._rounds: NDArray[np.int64] = np.load(folder / "rounds.npy", mmap_mode="r+")
+        whole = np.dtype(np.int64)
+        for name, shape in {
+            "rounds": (PLACES, num_users),
+            "chosen": (num_users,),
+            "ranks": (num_users, RANK_FIELDS),
+        }.items():
+            shapes[name], types[name] = shape, whole
+        if _read_header(folder) != header:
+            _create(folder, header, shapes, types)
+        self._arrays = {name: _open(folder, name) for name in template}
+        whole_numbers = (_open(folder, name) for name in ("rounds", "chosen", "ranks"))
+        self._rounds, self._chosen, self._ranks = (a.view(np.int64) for a in whole_numbers)
 
     def load(self, users: Ints, rounds: Ints) -> State:
         """See `PrivateStore.load`."""
-        places = np.stack([self._rounds[place, users] == rounds for place in LIVE])
-        missing = int((~places.any(0)).sum())
+        places = self._rounds[:, users] == rounds
+        missing = int((~places.any(axis=0)).sum())
         if missing:
             raise RunError(
                 f"private state of {missing} of {len(users)} users is not in the store for the "
                 "round the server asks for; was the store replaced, or another run started on it?"
             )
-        return self._read(places.argmax(0), users)
+        place = places.argmax(axis=0)
+        return {name: torch.from_numpy(a[place, users]) for name, a in self._arrays.items()}
 
-    def save(self, users: Ints, accepted: Ints, round: int, state: State) -> None:
+    def save(self, users: Ints, kept: Ints, round: int, state: State) -> None:
         """See `PrivateStore.save`."""
-        # The place that does not hold the accepted state; place 0 for a first round.
-        place = np.where(
-            self._rounds[0, users] == np.where(accepted == 0, EMPTY - 1, accepted), 1, 0
-        )
+        held = self._rounds[:, users]
+        needed = (held[:, None, :] == kept).any(axis=1) & (held > 0)
+        # A round that is run again writes over its own first attempt.
+        place = np.where(held == round, -1, needed).argmin(axis=0)
+        assert not needed[place, np.arange(len(users))].any(), "more rounds kept than places"
         self._rounds[place, users] = EMPTY
         for name, array in self._arrays.items():
             array[place, users] = state[name].numpy()
         self._rounds[place, users] = round
 
-    def snapshot(self, users: Ints, accepted: Ints, tag: int, keep: int) -> None:
-        """See `PrivateStore.snapshot`."""
-        trained = users[accepted > 0]
-        held = [keep != EMPTY and bool((self._rounds[p, users] == keep).any()) for p in SNAPSHOTS]
-        place = SNAPSHOTS[held.index(False)]
-        self._rounds[place, users] = EMPTY
-        state = self.load(trained, accepted[accepted > 0])
-        for name, array in self._arrays.items():
-            array[place, trained] = state[name].numpy()
-        self._rounds[place, trained] = tag
-
-    def load_snapshot(self, users: Ints, tag: int) -> tuple[State, NDArray[np.bool_]]:
-        """See `PrivateStore.load_snapshot`."""
-        places = np.stack([self._rounds[place, users] == tag for place in SNAPSHOTS])
-        found = np.asarray(places.any(axis=0))
-        return self._read(places.argmax(0)[found] + SNAPSHOTS[0], users[found]), found
-
-    def keep_ranks(self, users: Ints, ranks: Ints) -> None:
-        """See `PrivateStore.keep_ranks`."""
+    def finish(self, users: Ints, rounds: Ints, ranks: Ints) -> None:
+        """See `PrivateStore.finish`."""
+        self._chosen[users] = rounds
         self._ranks[users] = ranks
 
-    def _read(self, places: Ints, users: Ints) -> State:
-        return {name: torch.from_numpy(a[places, users]) for name, a in self._arrays.items()}
+    def load_chosen(self, users: Ints) -> tuple[State, NDArray[np.bool_]]:
+        """States of the chosen round, of those users that had been trained, and which they were."""
+        rounds = np.array(self._chosen[users])
+        found = rounds > 0
+        return self.load(users[found], rounds[found]), found
 
 
 def load_ranks(folder: Path) -> Ints:
     """(N, `RANK_FIELDS`) what the last test found about each user; -1 where there is nothing."""
     return np.array(np.load(folder / "ranks.npy", mmap_mode="r"))
+
+
+def _open(folder: Path, name: str) -> NDArray[np.generic]:
+    try:
+        array: NDArray[np.generic] = np.load(folder / f"{name}.npy", mmap_mode="r+")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / name}.npy is missing or damaged ({error}); run again") from None
+    return array
 
 
 def _read_header(folder: Path) -> object:
@@ -163,7 +157,7 @@ def _create(
         path = folder / f"{name}.npy"
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
         array = np.lib.format.open_memmap(path, mode="w+", dtype=types[name], shape=shape)
-        if name in ("rounds", "ranks"):
+        if name in ("rounds", "chosen", "ranks"):
             array[:] = EMPTY
         array.flush()
     path = folder / "store.json"

@@ -24,11 +24,11 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
         )
     updates: list[Update] = []
     for group in _groups(site, request.slots, algorithm.config.num_negatives):
-        slots, accepted = request.slots[group], request.accepted[group]
+        slots, kept = request.slots[group], request.kept[:, group]
         addressed = {
             name: value[torch.from_numpy(group)] for name, value in request.addressed.items()
         }
-        private = _load(site, algorithm, request, slots, accepted)
+        private = _load(site, algorithm, request, slots, kept[0])
         found, state = algorithm.update_users(
             Download(request.shared, addressed),
             private,
@@ -36,7 +36,7 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
             request.round,
         )
         store = site.store(request.experiment, algorithm.private_template)
-        store.save(site.users[slots], accepted, request.round, state)
+        store.save(site.users[slots], kept, request.round, state)
         updates.extend(found)
     if algorithm.reduce == "sum" and updates:
         updates = [Update.total(updates)]

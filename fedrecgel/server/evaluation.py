@@ -8,9 +8,9 @@ import torch
 from flwr.app import ArrayRecord, Message, MessageType
 
 from fedrecgel.common.errors import FederationError, ReplyError
+from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import (
-    NO_SNAPSHOT,
     EvaluateRequest,
     pack_evaluate_request,
     refuse_undeclared,
@@ -26,8 +26,10 @@ class EvaluationRound:
 
     Parameters
     ----------
-    split, full, snapshot, keep, restore
+    split, full
         As in `EvaluateRequest`.
+    accepted : (N,) int64
+        For every user the round whose private state to evaluate.
     tally
         Counts the replies.
     """
@@ -40,17 +42,12 @@ class EvaluationRound:
         *,
         split: str,
         full: bool,
-        snapshot: int = NO_SNAPSHOT,
-        keep: int = NO_SNAPSHOT,
-        restore: int = NO_SNAPSHOT,
+        accepted: Ints,
     ) -> None:
         self._federation = federation
         self._tally = tally
         self._rankings = ("sampled", "full") if full else ("sampled",)
-        nobody = np.empty(0, dtype=np.int64)
-        self._request = EvaluateRequest(
-            federation.experiment, round, split, full, nobody, {}, snapshot, keep, restore
-        )
+        self._request = EvaluateRequest(federation.experiment, round, split, full, accepted, {})
 
     def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
         """One message to every node that hosts users."""
@@ -64,7 +61,7 @@ class EvaluationRound:
             refuse_undeclared(download.addressed, tensors.addressed)
             request = replace(
                 self._request,
-                accepted=federation.roster.accepted[users],
+                accepted=self._request.accepted[users],
                 addressed=download.addressed,
             )
             content = pack_evaluate_request(request, arrays)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedrecgel.common.algorithms.base import Algorithm, ServerState
 from fedrecgel.common.config import Config
+from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import Experiment
 from fedrecgel.common.state import State
@@ -17,13 +18,21 @@ from fedrecgel.server.roster import Roster
 
 @dataclass
 class Best:
-    """The chosen round so far: its metric, and what the server needs to restore it."""
+    """The chosen round so far: its metric, and what is needed to restore it.
+
+    Attributes
+    ----------
+    trained_items : (M,) bool
+        Item rows that an accepted update had touched by then.
+    accepted : (N,) int64
+        For each user the last accepted round by then; 0 = none.
+    """
 
     round: int
     value: float
     shared: State
     trained_items: NDArray[np.bool_]
-    trained_users: NDArray[np.bool_]
+    accepted: Ints
 
 
 @dataclass
@@ -36,6 +45,8 @@ class Federation:
         Item rows that an accepted update has touched.
     best
         The best evaluated round; None before the first evaluation.
+    saved
+        ``accepted`` of the kept checkpoints and of their best rounds.
     """
 
     config: Config
@@ -46,6 +57,12 @@ class Federation:
     trained_items: NDArray[np.bool_]
     history: History = field(default_factory=History)
     best: Best | None = None
+    saved: list[Ints] = field(default_factory=list)
+
+    def kept(self, users: Ints) -> Ints:
+        """(K, C) rounds whose private state nodes must not overwrite; the first is accepted."""
+        rows = [self.roster.accepted, *([self.best.accepted] if self.best else []), *self.saved]
+        return np.stack([row[users] for row in rows])
 
     def remember(self, round: int, value: float) -> None:
         """Keep this round as the best."""
@@ -54,7 +71,7 @@ class Federation:
             value,
             {name: tensor.clone() for name, tensor in self.server.shared.items()},
             self.trained_items.copy(),
-            self.roster.accepted > 0,
+            self.roster.accepted.copy(),
         )
 
 

@@ -14,7 +14,7 @@ from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError, FederationError
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import NO_SNAPSHOT, Experiment, Hello, pack_state, unpack_state
+from fedrecgel.common.records import Experiment, Hello, pack_state, unpack_state
 from fedrecgel.common.state import State
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
@@ -220,8 +220,7 @@ class FedRecStrategy(Strategy):
             federation.server.shared,
             split=split,
             full=ranking == "full",
-            snapshot=round,
-            keep=federation.best.round if federation.best else NO_SNAPSHOT,
+            accepted=federation.roster.accepted,
         )
         line[split] = {r: found.values() for r, found in sums.items()}
         value, best = sums[ranking].value(name), federation.best
@@ -234,7 +233,7 @@ class FedRecStrategy(Strategy):
         federation, best = self.federation, self.federation.best
         assert best is not None, "the last round is always evaluated"
         test = self._evaluate(
-            grid, best.round, best.shared, split="test", full=True, restore=best.round
+            grid, best.round, best.shared, split="test", full=True, accepted=best.accepted
         )
         selected = self.config.select_by if federation.roster.validation_users else None
         return Outcome(

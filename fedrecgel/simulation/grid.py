@@ -14,6 +14,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedrecgel.common.errors import FedRecError
+
 RUN_ID = 1
 SERVER_NODE_ID = 1
 CLIENT_APP_RAISED = 2
@@ -105,6 +107,8 @@ class InProcessGrid(Grid):
         received = Message(metadata=message.metadata, content=_copy(message.content))  # type: ignore[call-overload]
         try:
             return self._app(received, self._contexts[message.metadata.dst_node_id])
+        except FedRecError as error:
+            return Message(Error(CLIENT_APP_RAISED, str(error)), reply_to=message)
         except Exception:
             return Message(Error(CLIENT_APP_RAISED, traceback.format_exc()), reply_to=message)
 

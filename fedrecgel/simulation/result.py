@@ -16,7 +16,6 @@ from fedrecgel.common.errors import DataError, RunError
 from fedrecgel.common.evaluation import ItemLists, PersonalView, top_k
 from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
-from fedrecgel.common.records import NO_SNAPSHOT
 from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
 from fedrecgel.simulation.report import build_report
@@ -148,7 +147,7 @@ class Result:
         store = ArrayStore(
             self._folder.private, self._head["experiment"], self.data.num_users, template
         )
-        kept, found = store.load_snapshot(users, int(self._head.get("round", NO_SNAPSHOT)))
+        kept, found = store.load_chosen(users)
         return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
 
     def _known_items(self, user: int) -> list[int]:

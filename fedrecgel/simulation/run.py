@@ -17,6 +17,7 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.metrics import RankCounts
 from fedrecgel.common.presets import preset_settings
+from fedrecgel.common.state import resolve_device
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Outcome
 from fedrecgel.server.run_folder import CONFIG, FORMAT, RESULT, RunFolder
@@ -81,6 +82,7 @@ def simulate(
         raise ConfigError(
             f"nodes must be between 1 and the number of users, {dataset.num_users}, not {nodes}"
         )
+    device = resolve_device(config.device)
     folder = RunFolder.create(Path(out), overwrite)
     head = {
         "format": FORMAT,
@@ -88,6 +90,7 @@ def simulate(
         "preset": preset,
         "settings": config.to_flat(),
         "nodes": nodes,
+        "device": str(device),
         "data": {"path": str(dataset.path.resolve()), "name": dataset.name, "hash": dataset.hash},
     }
     try:
@@ -180,6 +183,7 @@ def _write_result(
         preset=head["preset"],
         settings=head["settings"],
         nodes=head["nodes"],
+        device=head["device"],
         failures=outcome.history.failures,
         experiment=outcome.experiment.id,
     )
@@ -192,7 +196,7 @@ def _by_dataset_user(outcome: Outcome, dataset: Dataset) -> NDArray[np.bool_]:
     """Which users were trained, by data set index; the roster counts only users who can train."""
     trained = np.zeros(dataset.num_users, dtype=bool)
     trainable = np.flatnonzero(np.diff(dataset.train_offsets) > 0)
-    trained[trainable] = outcome.best.trained_users
+    trained[trainable] = outcome.best.accepted > 0
     return trained
 
 
