@@ -1,0 +1,357 @@
+"""What every algorithm of the registry must do; a new one is tested by being registered.
+
+The data are a checkerboard, 20 users by 20 items: users like the items of their own parity. Each
+has two of the ten held out; all items are equally popular, so popularity knows nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from fedrecgel.client import site as site_module
+from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
+from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, make_config
+from fedrecgel.common.algorithms.view import ScorerView
+from fedrecgel.common.config import Config, setting
+from fedrecgel.common.data.dataset import Dataset, make_dataset
+from fedrecgel.common.hashing import Keys, user_keys
+from fedrecgel.common.interactions import Interactions
+from fedrecgel.common.scorers.dot import DotScorer
+from fedrecgel.common.state import State, Tensors, Update
+from fedrecgel.simulation.references import popularity_report
+
+Make = Callable[..., Any]
+SIZE = 20
+LEARN = {
+    "scorer": "dot",
+    "embedding_dim": 8,
+    "init_std": 0.1,
+    "loss": "mean",
+    "server_lr": 0.05,
+    "local_lr": 0.05,
+    "private_steps": 3,
+    "fraction": 1.0,
+    "rounds": 40,
+    "evaluate_every": 10,
+}
+
+
+def settings_for(name: str, **more: Any) -> dict[str, Any]:
+    """The settings that the algorithm has."""
+    known = ALGORITHMS[name].config_class.__dataclass_fields__
+    return {key: value for key, value in {**LEARN, **more}.items() if key in known}
+
+
+@pytest.fixture
+def checkerboard(on_disk: Callable[[Dataset], Dataset]) -> Dataset:
+    own = [[item for item in range(SIZE) if item % 2 == user % 2] for user in range(SIZE)]
+    validation = [row[user // 2] for user, row in enumerate(own)]
+    test = [row[(user // 2 + 1) % 10] for user, row in enumerate(own)]
+    train = [
+        [item for item in row if item not in (v, t)]
+        for row, v, t in zip(own, validation, test, strict=True)
+    ]
+    return on_disk(make_dataset(train, validation, test, SIZE, num_candidates=10))
+
+
+def hand_made(rows: list[list[int]], num_items: int) -> Interactions:
+    items = np.array([item for row in rows for item in row], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Interactions(items, offsets, user_keys(f"user {u}" for u in range(len(rows))), num_items)
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("name", ALGORITHMS)
+class TestEveryAlgorithm:
+    def test_it_learns_the_checkerboard(
+        self, federation: Make, checkerboard: Dataset, name: str
+    ) -> None:
+        run = federation(checkerboard, name, nodes=2, **settings_for(name))
+        outcome = run.run().outcome
+        losses = [line["loss"] for line in run.lines]
+        assert losses[-1] < 0.6 * losses[0]
+        popular = popularity_report(checkerboard, "test")
+        for ranking in ("sampled", "full"):
+            found = outcome.test[ranking].value("hr@5")
+            assert found > popular[ranking]["hr@5"]["value"] + 0.3
+            assert found > 0.9
+
+    def test_the_same_seed_gives_the_same_bytes(
+        self, federation: Make, checkerboard: Dataset, name: str
+    ) -> None:
+        runs = []
+        for seed in (5, 5, 6):
+            settings = settings_for(name, rounds=3, fraction=0.5, seed=seed)
+            runs.append(federation(checkerboard, name, nodes=3, **settings).run().outcome.best)
+        for key, value in runs[0].shared.items():
+            assert value.numpy().tobytes() == runs[1].shared[key].numpy().tobytes()
+        assert any(not torch.equal(v, runs[2].shared[k]) for k, v in runs[0].shared.items())
+
+    def test_users_without_interactions_are_skipped_and_counted(
+        self, federation: Make, on_disk: Callable[[Dataset], Dataset], name: str
+    ) -> None:
+        """U009, U050, U075: they are no reason to stop, and take no place in a cohort."""
+        train = [[], [0, 1], [], [2], [1, 3]]
+        data = on_disk(make_dataset(train, [2, 2, -1, 0, -1], [3, 3, 1, 1, 0], 5))
+        run = federation(data, name, nodes=5, **settings_for(name, rounds=2))
+        outcome = run.run().outcome
+        assert run.failures == []
+        assert outcome.roster.num_users == 3
+        assert [line["users"] for line in run.lines] == [3, 3]
+        assert outcome.test["full"].users == 3
+        assert all(torch.isfinite(value).all() for value in outcome.best.shared.values())
+
+    def test_a_user_with_everything_trains_without_negatives(
+        self, federation: Make, on_disk: Callable[[Dataset], Dataset], name: str
+    ) -> None:
+        """U057: ten items; A has all, B nine, C three."""
+        train = [list(range(10)), list(range(9)), [0, 1, 2]]
+        data = on_disk(make_dataset(train, [-1, -1, 5], [-1, 9, 7], 10))
+        run = federation(data, name, nodes=2, **settings_for(name, rounds=3))
+        outcome = run.run().outcome
+        assert [line["users"] for line in run.lines] == [3, 3, 3]
+        assert all(torch.isfinite(value).all() for value in outcome.best.shared.values())
+
+    @pytest.mark.parametrize("engine", ["block", "loop"])
+    @pytest.mark.parametrize("scorer", ["dot", "neumf"])
+    def test_a_zero_gradient_leaves_everything_as_it_is(
+        self, name: str, scorer: str, engine: str
+    ) -> None:
+        """U074: logits of 100 for positives make the loss flat; no division by the norm of 0."""
+        settings = settings_for(
+            name, scorer=scorer, engine=engine, num_negatives=0, dtype="float32"
+        )
+        algorithm = make_algorithm(make_config(name, settings), 4)
+        server, data = algorithm.init_server(), hand_made([[0, 1], [2]], 4)
+        private = algorithm.init_private(data.keys)
+        private["user"].zero_()
+        if scorer == "dot":
+            server.shared["items"][:, -1] = 200.0
+        else:
+            server.shared["output.bias"].fill_(200.0)
+            server.shared["items"].zero_()
+        updates, state = algorithm.update_users(Download(server.shared), private, data, 1)
+        (update,) = updates
+        assert update.loss == 0
+        assert not update.rows["items"][1].any()
+        assert not any(value.any() for value in update.dense.values())
+        assert torch.equal(state["user"], private["user"])
+
+    def test_radii_and_norms_stay_finite_at_the_start(self, name: str) -> None:
+        """All embeddings 0: the first private gradient of the dot product is exactly 0."""
+        algorithm = make_algorithm(make_config(name, settings_for(name, init_std=0.0)), 6)
+        data = hand_made([[0, 1, 2]], 6)
+        server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+        for round in (1, 2):
+            updates, private = algorithm.update_users(Download(server.shared), private, data, round)
+            algorithm.aggregate(server, {-1: updates[0]}, round)
+        assert all(torch.isfinite(v).all() for v in (*server.shared.values(), *private.values()))
+
+    def test_initial_state_is_a_function_of_seed_and_key(self, name: str) -> None:
+        algorithm = make_algorithm(make_config(name, settings_for(name)), 6)
+        other = make_algorithm(make_config(name, settings_for(name, seed=1)), 6)
+        keys = user_keys(["a", "b", "c"])
+        together, apart = algorithm.init_private(keys), algorithm.init_private(keys[1:2])
+        assert torch.equal(together["user"][1], apart["user"][0])
+        assert not torch.equal(together["user"], other.init_private(keys)["user"])
+        one, two = algorithm.init_server().shared, algorithm.init_server().shared
+        assert all(torch.equal(one[key], two[key]) for key in one)
+        assert not torch.equal(one["items"], other.init_server().shared["items"])
+
+    def test_declared_tensors_are_the_ones_there_are(self, name: str) -> None:
+        algorithm = make_algorithm(make_config(name, settings_for(name)), 6)
+        tensors, data = algorithm.tensors, hand_made([[0, 1], [2]], 6)
+        server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+        assert server.shared.keys() == tensors.shared
+        assert private.keys() == tensors.private
+        assert not tensors.shared & tensors.private
+        assert tensors.item_rows <= tensors.shared
+        updates, state = algorithm.update_users(Download(server.shared), private, data, 1)
+        for update in updates:
+            assert update.rows.keys() | update.dense.keys() <= tensors.shared
+        assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in private.items()}
+
+    @pytest.mark.parametrize("engine", ["block", "loop"])
+    def test_a_round_changes_none_of_its_inputs(self, name: str, engine: str) -> None:
+        algorithm = make_algorithm(make_config(name, settings_for(name, engine=engine)), 6)
+        data = hand_made([[0, 1, 1], [2]], 6)
+        server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+        before = [value.clone() for value in (*server.shared.values(), *private.values())]
+        algorithm.update_users(Download(server.shared), private, data, 1)
+        after = [*server.shared.values(), *private.values()]
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+    def test_its_config_round_trips(self, name: str) -> None:
+        config = make_config(name, settings_for(name, seed=9))
+        assert make_config(name, config.to_flat()) == config
+        as_text = {key: str(value) for key, value in config.to_flat().items()}
+        assert make_config(name, as_text) == config
+        assert type(make_algorithm(config, 5)) is ALGORITHMS[name]
+
+    def test_only_touched_rows_are_sent(self, name: str) -> None:
+        algorithm = make_algorithm(make_config(name, settings_for(name, num_negatives=2)), 500)
+        data = hand_made([[7, 9], [400]], 500)
+        server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+        updates, _ = algorithm.update_users(Download(server.shared), private, data, 1)
+        total = Update.total(updates)
+        index = total.rows["items"][0].tolist()
+        assert {7, 9, 400} <= set(index)
+        assert len(index) <= 9
+        assert index == sorted(set(index))
+
+    @pytest.mark.parametrize("scorer", ["dot", "neumf"])
+    def test_catalogue_and_candidates_give_the_same_scores(self, name: str, scorer: str) -> None:
+        settings = settings_for(name, scorer=scorer, dtype="float64")
+        algorithm = make_algorithm(make_config(name, settings), 9)
+        keys = user_keys(["a", "b"])
+        private, server = algorithm.init_private(keys), algorithm.init_server()
+        view = algorithm.personal_view(Download(server.shared), private)
+        assert (view.num_users, view.num_items) == (2, 9)
+        users = torch.tensor([1, 0])
+        items = torch.tensor([[8, 0, 3], [1, 1, 2]])
+        full = view.catalogue(users)
+        assert torch.allclose(view.candidates(users, items), full.gather(1, items), atol=1e-12)
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("engine", ["block", "loop"])
+@pytest.mark.parametrize("scorer", ["dot", "neumf"])
+def test_both_radii_0_are_fedncf_bit_for_bit(
+    federation: Make, checkerboard: Dataset, scorer: str, engine: str
+) -> None:
+    more = {"scorer": scorer, "rounds": 3, "engine": engine, "embedding_dim": 4, "fraction": 0.5}
+    plain = federation(checkerboard, "fedncf", nodes=2, **settings_for("fedncf", **more))
+    sharp = federation(
+        checkerboard,
+        "fedrecgel",
+        nodes=2,
+        **settings_for("fedrecgel", rho_shared=0.0, rho_private=0.0, **more),
+    )
+    expected, found = plain.run().outcome.best, sharp.run().outcome.best
+    for key, value in expected.shared.items():
+        assert torch.equal(found.shared[key], value)
+    assert [line["loss"] for line in plain.lines] == [line["loss"] for line in sharp.lines]
+    other = federation(checkerboard, "fedrecgel", nodes=2, **settings_for("fedrecgel", **more))
+    moved = other.run().outcome.best.shared
+    assert any(not torch.equal(moved[key], value) for key, value in expected.shared.items())
+
+
+def test_a_memorising_user_alone_is_at_chance() -> None:
+    """U063: held-out items are drawn as negatives like any other unseen item.
+
+    Users have disjoint worlds (nothing to learn from each other), so after many rounds a held-out
+    item ranks among the unseen items of its user as by lot.
+    """
+    config = make_config("fedncf", settings_for("fedncf", num_negatives=2, fraction=1.0))
+    users, own = 40, 20
+    rows = [[u * own + i for i in range(6)] for u in range(users)]
+    algorithm = make_algorithm(config, users * own)
+    data = hand_made(rows, users * own)
+    server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+    for round in range(1, 31):
+        updates, private = algorithm.update_users(Download(server.shared), private, data, round)
+        algorithm.aggregate(server, {-1: updates[0]}, round)
+    view = algorithm.personal_view(Download(server.shared), private)
+    scores = view.catalogue(torch.arange(users))
+    trained, ranks = [], []
+    for u in range(users):
+        mine = scores[u, u * own : (u + 1) * own]
+        trained.append(float(mine[:6].min() > mine[6:].median()))
+        ranks.append(float((mine[7:] > mine[6]).double().mean()))  # item 6 is held out
+    assert np.mean(trained) > 0.9
+    assert abs(np.mean(ranks) - 0.5) < 3 * 0.3 / np.sqrt(users)
+
+
+# --- an algorithm that needs more of the interface -----------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(Config):
+    """Settings of the toy."""
+
+    algorithm: ClassVar[str] = "toy"
+
+    step: float = setting(0.5, "length of a step", low=0)
+
+
+class Toy(Algorithm[ToyConfig]):
+    """Counts interactions per item, user by user, and tells every user how often they came.
+
+    It needs ``per-user`` updates and an addressed tensor: ``turn`` (1,), how many rounds the server
+    has accepted of a user, which the user checks against their own private count.
+    """
+
+    name: ClassVar[str] = "toy"
+    config_class: ClassVar[type[Config]] = ToyConfig
+    reduce: ClassVar[Literal["sum", "per-user"]] = "per-user"
+    seen: ClassVar[list[list[int]]] = []
+
+    def __init__(self, config: ToyConfig, num_items: int) -> None:
+        super().__init__(config, num_items)
+        self.scorer = DotScorer(1)
+        self.tensors = Tensors(
+            shared=frozenset({"items"}),
+            item_rows=frozenset({"items"}),
+            private=frozenset({"user", "count"}),
+            addressed=frozenset({"turn"}),
+        )
+
+    def init_server(self) -> ServerState:
+        return ServerState({"items": torch.zeros(self.num_items, 2, dtype=self.dtype)})
+
+    def init_private(self, keys: Keys) -> State:
+        count = torch.zeros(len(keys), 1, dtype=torch.int64)
+        return {"user": torch.ones(len(keys), 1, dtype=self.dtype), "count": count}
+
+    def download(self, server: ServerState, users: torch.Tensor) -> Download:
+        turns = [server.auxiliary.get(f"turn {int(user)}", torch.zeros(1)) for user in users]
+        return Download(server.shared, {"turn": torch.stack(turns)})
+
+    def local_update(
+        self, download: State, private: State, data: Interactions, round: int
+    ) -> tuple[Update, State]:
+        assert data.num_users == 1
+        assert int(download["turn"]) == int(private["count"])
+        items = torch.from_numpy(data.distinct[0])
+        rows = torch.zeros(len(items), 2, dtype=self.dtype)
+        rows[:, 1] = self.config.step
+        update = Update({"items": (items, rows)}, {}, 1, 1.0 / round, len(items))
+        return update, {**private, "count": private["count"] + 1}
+
+    def aggregate(self, server: ServerState, updates: dict[int, Update], round: int) -> None:
+        self.seen.append(list(updates))
+        for user, update in updates.items():
+            index, rows = update.rows["items"]
+            server.shared["items"][index] += rows
+            turn = server.auxiliary.get(f"turn {user}", torch.zeros(1))
+            server.auxiliary[f"turn {user}"] = turn + 1
+
+    def personal_view(self, download: Download, private: State) -> ScorerView:
+        assert torch.equal(download.addressed["turn"].long(), private["count"])
+        return ScorerView(self.scorer, download.shared, private["user"])
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("nodes", [1, 3, 20])
+def test_per_user_updates_and_addressed_tensors_pass_through_unchanged(
+    federation: Make, checkerboard: Dataset, monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "toy", Toy)
+    monkeypatch.setattr(Toy, "seen", [])
+    site_module._algorithm.cache_clear()
+    # One round: a later one may be chosen on validation, and the toy keeps nothing to go back.
+    run = federation(checkerboard, "toy", nodes=nodes, rounds=4, fraction=0.5, evaluate_every=4)
+    outcome = run.run().outcome
+    assert run.failures == []
+    assert [len(users) for users in Toy.seen] == [10] * 4
+    assert all(users == sorted(set(users)) for users in Toy.seen)
+    assert [line["loss"] for line in run.lines] == [1.0, 0.5, pytest.approx(1 / 3), 0.25]
+    expected = np.zeros(SIZE)
+    for users in Toy.seen:
+        for user in users:
+            expected[checkerboard.train_of(user)] += 0.5
+    assert outcome.best.shared["items"][:, 1].tolist() == expected.tolist()
