@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedrecgel.client.site import Site, algorithm_of
+from fedrecgel.client.store import RANK_FIELDS
 from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError
@@ -31,11 +32,12 @@ def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
         ranks["full"], best = rank_and_list(view, held_out.positives, held_out.excluded, lists)
     if request.full and request.split == "test":
         # The node's own notes, for reports made where the data are; nothing of it is sent.
-        ranked = ranks["full"].users
+        # Users without a held-out item have no ranks, but a chosen round like the others.
         found = [np.stack((counts.greater, counts.ties), 1) for counts in ranks.values()]
+        noted = np.full((len(site.users), RANK_FIELDS), -1)
+        noted[ranks["full"].users] = np.concatenate((*found, best), axis=1)
         store = site.store(request.experiment, algorithm.private_template)
-        noted = np.concatenate((*found, best), axis=1)
-        store.finish(site.users[ranked], request.accepted[ranked], noted)
+        store.finish(site.users, request.accepted, noted)
     sums: dict[str, float | int] = {"trained": trained}
     for ranking, counts in ranks.items():
         sums.update(MetricSums.from_counts(counts).to_flat(f"{ranking}."))
