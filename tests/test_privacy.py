@@ -107,12 +107,12 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
     for request, reply in captured.grid.of_type("train"):
         assert set(request) == {"request", "users", "shared"}
         assert set(request["request"]) == {"experiment", "round"}
-        assert set(request["users"]) == {"slots", "accepted"}
+        assert set(request["users"]) == {"slots", "kept"}
         found = arrays_of(request)["shared"]
         assert {name: value.shape for name, value in found.items()} == shapes
 
         assert set(reply) == {"update", "metrics"}
-        assert set(reply["metrics"]) == {"users", "loss", "touched", "skipped"}
+        assert set(reply["metrics"]) == {"users", "loss", "touched", "round"}
         update = arrays_of(reply)["update"]
         expected = {f"0/{name}" for name in shared - rows}
         expected |= {f"0/{name}/{part}" for name in rows for part in ("index", "rows")}
@@ -128,7 +128,7 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
     sums = ("users", *(f"{name}.{part}" for name in NAMES for part in ("sum", "squares")))
     for request, reply in captured.grid.of_type("evaluate"):
         assert set(request) == {"request", "users", "shared"}
-        names = {"experiment", "round", "split", "full", "snapshot", "keep", "restore"}
+        names = {"experiment", "round", "split", "full"}
         assert set(request["request"]) == names
         assert set(request["users"]) == {"accepted"}
         assert {n: v.shape for n, v in arrays_of(request)["shared"].items()} == shapes

@@ -40,7 +40,7 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
         updates.extend(found)
     if algorithm.reduce == "sum" and updates:
         updates = [Update.total(updates)]
-    return TrainReply(updates)
+    return TrainReply(updates, request.round)
 
 
 def _load(

@@ -73,6 +73,14 @@ class Config:
     block_size: int = setting(0, "samples computed at once; 0 = chosen by the scorer", low=0)
     device: str = setting("cpu", "where clients compute: cpu, cuda or auto")
     round_timeout: float = setting(3600.0, "seconds to wait for the replies of a round", low=0.001)
+    patience: int = setting(
+        0, "evaluations without a better validation metric before training stops; 0 = never", low=0
+    )
+    norm_limit: float = setting(
+        100.0,
+        "a reply is refused if its norm is this many times the median of those accepted; 0 = off",
+        low=0,
+    )
     min_replies: float = setting(
         0.5,
         "share of a round's users that must be accepted, else the round is dropped",

@@ -6,6 +6,7 @@ Everything that a user, a file, a message or a node can cause is one of these::
     +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
     +-- DataError         an interaction file or a prepared data set
     +-- RunError          a run folder: missing, damaged, of another format or data set
+    +-- Stopped           a run that somebody asked to stop; it is saved and can be resumed
     +-- FederationError   nodes, messages and rounds: nobody answers, too few good replies
         +-- ReplyError    one reply that cannot be accepted (counted; the round goes on)
 
@@ -28,6 +29,14 @@ class DataError(FedRecError):
 
 class RunError(FedRecError):
     """A run folder or checkpoint is missing, damaged, or belongs to something else."""
+
+
+class Stopped(FedRecError):
+    """The run was asked to stop and did, after its round was saved."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__(f"stopped after round {round}, which is saved; go on with --resume")
+        self.round = round
 
 
 class FederationError(FedRecError):

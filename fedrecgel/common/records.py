@@ -148,10 +148,10 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class TrainReply:
-    """A node's updates: one sum, or one for each of its users in the order of the request."""
+    """A node's updates in a round: one sum, or one for each user in the order of the request."""
 
     updates: list[Update]
-    skipped: int = 0
+    round: int
 
 
 def refuse_undeclared(names: Iterable[str], declared: frozenset[str]) -> None:
@@ -242,7 +242,7 @@ def pack_train_reply(reply: TrainReply, tensors: Tensors) -> RecordDict:
             "users": [update.users for update in reply.updates],
             "loss": [float(update.loss) for update in reply.updates],
             "touched": [update.touched for update in reply.updates],
-            "skipped": reply.skipped,
+            "round": reply.round,
         }
     )
     return RecordDict({"update": ArrayRecord(arrays), "metrics": metrics})
@@ -283,8 +283,10 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
         if parts.keys() != {"index", "rows"}:
             raise ReplyError(f"rows of '{name}' come without their index, or the reverse")
         updates[number].rows[name] = (parts["index"], parts["rows"])
-    skipped = metrics.get("skipped", 0)
-    return TrainReply(updates, skipped if isinstance(skipped, int) else 0)
+    round = metrics.get("round")
+    if not isinstance(round, int):
+        raise ReplyError("the reply does not say for which round it is")
+    return TrainReply(updates, round)
 
 
 def pack_metrics(values: dict[str, float | int]) -> RecordDict:

@@ -1,5 +1,9 @@
 """Which replies the server believes: shapes, types, counts and finite values are checked."""
 
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
 import torch
 
 from fedrecgel.common.errors import ReplyError
@@ -54,3 +58,55 @@ def _check_values(value: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtyp
         raise ReplyError("wrong shape or type")
     if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
         raise ReplyError("not finite")
+
+
+FEWEST_NORMS = 3
+"""Norms that a median needs to mean anything."""
+
+
+def norm_per_user(update: Update) -> float:
+    """L2 norm of an update over all its tensors, divided by its users."""
+    values = [rows for _, rows in update.rows.values()] + list(update.dense.values())
+    squares = [float(value.double().square().sum()) for value in values]
+    return float(sum(squares) ** 0.5 / max(1, update.users))
+
+
+class NormGuard:
+    """Refuses updates whose norm is far beyond what is usual.
+
+    The limit is ``factor`` times the median of the norms accepted so far in the run. Before there
+    are any, the replies of the round are held until all are there and compared with each other.
+    Fewer than three are not judged.
+
+    Parameters
+    ----------
+    norms
+        Accepted norms per user; new ones are added.
+    factor
+        Setting ``norm-limit``; 0 lets everything through.
+    """
+
+    def __init__(self, norms: deque[float], factor: float) -> None:
+        self._norms = norms
+        self._factor = factor
+
+    def filter(
+        self,
+        replies: Iterable[tuple[int, list[Update]]],
+        refuse: Callable[[int, str], None],
+    ) -> Iterator[tuple[int, list[Update]]]:
+        """Pass good replies on; call ``refuse`` with node and reason for the others."""
+        usual = list(self._norms)
+        if self._factor and len(usual) < FEWEST_NORMS:
+            replies = list(replies)
+            usual += [norm_per_user(update) for _, updates in replies for update in updates]
+        judged = self._factor > 0 and len(usual) >= FEWEST_NORMS
+        limit = self._factor * statistics.median(usual) if judged else float("inf")
+        for node_id, updates in replies:
+            norms = [norm_per_user(update) for update in updates]
+            # A median of 0 says that nothing is learned, not that everything is suspicious.
+            if max(norms) > limit > 0:
+                refuse(node_id, "norm far beyond the median")
+                continue
+            self._norms.extend(norms)
+            yield node_id, updates

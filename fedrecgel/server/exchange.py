@@ -58,6 +58,7 @@ def exchange(
         for reply in replies:
             asked = reply.metadata.reply_to_message_id
             if asked not in waiting:
+                on_failure(Failure(reply.metadata.src_node_id, "late or sent twice"))
                 continue
             node_id = waiting.pop(asked)
             if reply.has_error():

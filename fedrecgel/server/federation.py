@@ -1,5 +1,6 @@
 """What the server holds during a run, and the best of it so far."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,9 @@ class Federation:
     best
         The best evaluated round; None before the first evaluation.
     saved
-        ``accepted`` of the kept checkpoints and of their best rounds.
+        For each kept checkpoint ``accepted``, and that of its best round if it has one.
+    norms
+        Norms of the last accepted updates, per user.
     """
 
     config: Config
@@ -57,12 +60,19 @@ class Federation:
     trained_items: NDArray[np.bool_]
     history: History = field(default_factory=History)
     best: Best | None = None
-    saved: list[Ints] = field(default_factory=list)
+    saved: list[list[Ints]] = field(default_factory=list)
+    norms: deque[float] = field(default_factory=lambda: deque(maxlen=512))
 
     def kept(self, users: Ints) -> Ints:
         """(K, C) rounds whose private state nodes must not overwrite; the first is accepted."""
-        rows = [self.roster.accepted, *([self.best.accepted] if self.best else []), *self.saved]
+        rows = [self.roster.accepted, *([self.best.accepted] if self.best else [])]
+        rows += [row for checkpoint in self.saved for row in checkpoint]
         return np.stack([row[users] for row in rows])
+
+    def saving(self, keep: int) -> None:
+        """Note that the present state was written to a checkpoint; the last ``keep`` count."""
+        rows = [self.roster.accepted.copy()] + ([self.best.accepted] if self.best else [])
+        self.saved = [*self.saved, rows][-keep:]
 
     def remember(self, round: int, value: float) -> None:
         """Keep this round as the best."""
@@ -81,6 +91,8 @@ class Outcome:
 
     Attributes
     ----------
+    rounds
+        How many were trained; fewer than asked for after an early stop.
     selected_by
         Validation metric that chose the round, or None where the last round is taken.
     test
@@ -90,6 +102,7 @@ class Outcome:
     experiment: Experiment
     roster: Roster
     best: Best
+    rounds: int
     selected_by: str | None
     history: History
     test: dict[str, MetricSums]

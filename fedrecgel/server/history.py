@@ -68,23 +68,36 @@ class History:
         self._since.clear()
         self.lines.append(line)
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a checkpoint."""
+        return {"lines": self.lines, "failures": self.failures, "since": self._since}
+
+    def from_json(self, values: dict[str, Any]) -> None:
+        """Take over what `to_json` gave."""
+        self.lines, self.failures, self._since = (
+            values[name] for name in ("lines", "failures", "since")
+        )
+
     def count(self, tally: Tally) -> None:
         """Add a set of messages' failures."""
         for reason, number in tally.reasons.items():
             self.failures[reason] = self.failures.get(reason, 0) + number
 
 
-def line_of(round: int, metrics: MetricRecord | None, tally: Tally) -> dict[str, Any]:
-    """A round's line: means over accepted users, and how the replies went."""
-    values = dict(metrics or {})
+def line_of(round: int, metrics: MetricRecord, tally: Tally, dropped: int) -> dict[str, Any]:
+    """A round's line: means over accepted users, and how the replies went.
+
+    ``dropped`` counts attempts at the round that had too few good replies.
+    """
+    values = dict(metrics)
     return {
         "round": round,
-        "loss": values.get("loss"),
+        "loss": values["loss"],
         "users": tally.users,
         "replies": tally.replies,
         "failures": sum(tally.reasons.values()),
         "reasons": tally.reasons,
-        "dropped": metrics is None,
-        "bytes_up_per_user": values.get("bytes-up-per-user"),
-        "bytes_down_per_user": values.get("bytes-down-per-user"),
+        "dropped": dropped,
+        "bytes_up_per_user": values["bytes-up-per-user"],
+        "bytes_down_per_user": values["bytes-down-per-user"],
     }

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
-from fedrecgel.common.errors import ConfigError, FederationError
+from fedrecgel.common.errors import ConfigError, FederationError, Stopped
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import Experiment, Hello, pack_state, unpack_state
 from fedrecgel.common.state import State
+from fedrecgel.server.checkpoint import restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
@@ -23,8 +25,8 @@ from fedrecgel.server.history import Tally, line_of
 from fedrecgel.server.roster import Roster
 from fedrecgel.server.training import TrainingRound
 
-MAX_DROPPED = 3
-"""Rounds in a row that may be dropped for want of good replies before the run stops."""
+ATTEMPTS = 3
+"""How often a round is tried, each time with other users, before the run stops."""
 
 
 class FedRecStrategy(Strategy):
@@ -42,6 +44,12 @@ class FedRecStrategy(Strategy):
         Called after each round with its line of ``metrics.jsonl``, evaluated or not.
     on_failure
         Called for each failed or refused reply with the site's name.
+    run_folder
+        Where to keep checkpoints; none are written without it.
+    resume
+        Go on from the last checkpoint of ``run_folder``, if there is one.
+    stop
+        Asked after each round; True saves a checkpoint and raises `Stopped`.
 
     Attributes
     ----------
@@ -65,14 +73,21 @@ class FedRecStrategy(Strategy):
         wait: float = 60.0,
         on_round: Callable[[dict[str, Any]], None] | None = None,
         on_failure: Callable[[str, Failure], None] | None = None,
+        run_folder: Path | None = None,
+        resume: bool = False,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
         self.config = config
         self.min_nodes = min_nodes
         self.wait = wait
         self.on_round = on_round or (lambda line: None)
         self.on_failure = on_failure or (lambda site, failure: None)
+        self.run_folder = run_folder
+        self.resume = resume
+        self.stop = stop or (lambda: False)
         self.outcome: Outcome | None = None
         self._sites: dict[int, str] = {}
+        self._attempt = 0
         self._training: TrainingRound
         self._evaluation: EvaluationRound
         self._sums: dict[str, MetricSums]
@@ -96,32 +111,37 @@ class FedRecStrategy(Strategy):
         Raises
         ------
         FederationError
-            When nodes are missing, or too few replies were good for too long.
+            When nodes are missing, or too few replies were good.
+        Stopped
+            When ``stop`` said so.
         """
         if train_config or evaluate_config:
             raise ConfigError("train_config and evaluate_config are not used; set them in Config")
         rounds = num_rounds or self.config.rounds
         self._timeout = timeout or self.config.round_timeout
         self.federation = federation = self._begin(grid, initial_arrays)
-        result, dropped = Result(), 0
-        for round in range(1, rounds + 1):
+        done = self._restore()
+        result = Result()
+        for round in range(done + 1, rounds + 1):
+            if self._patience_is_over():
+                break
             line = self._train(grid, round)
-            dropped = dropped + 1 if line["dropped"] else 0
-            if dropped and (dropped >= MAX_DROPPED or not federation.roster.accepted.any()):
-                raise FederationError(
-                    f"round {round}: updates of {line['users']} of {self._training.users} users "
-                    f"were accepted; {self._tally.first_line()}"
-                )
-            if round == rounds or round % self.config.evaluate_every == 0:
+            evaluated = round == rounds or round % self.config.evaluate_every == 0
+            if evaluated:
                 self._validate(grid, round, line)
-            if line["loss"] is not None:
-                result.train_metrics_clientapp[round] = MetricRecord({"loss": line["loss"]})
+            stopping = self.stop()
+            if evaluated or stopping:
+                self._save(round)
+            done = round
+            result.train_metrics_clientapp[round] = MetricRecord({"loss": line["loss"]})
             if evaluate_fn is not None:
                 found = evaluate_fn(round, pack_state(federation.server.shared))
                 if found is not None:
                     result.evaluate_metrics_serverapp[round] = found
             self.on_round(line)
-        self.outcome = self._test(grid)
+            if stopping:
+                raise Stopped(round)
+        self.outcome = self._test(grid, done)
         result.arrays = pack_state(self.outcome.best.shared)
         return result
 
@@ -132,7 +152,7 @@ class FedRecStrategy(Strategy):
     ) -> Iterable[Message]:
         """One message to each node that hosts users of the round's cohort."""
         self._tally = self._new_tally()
-        self._training = TrainingRound(self.federation, server_round, self._tally)
+        self._training = TrainingRound(self.federation, server_round, self._tally, self._attempt)
         return list(self._training.messages(arrays))
 
     def aggregate_train(
@@ -159,6 +179,24 @@ class FedRecStrategy(Strategy):
         """Nothing to log: the run's folder and the table at its end say it all."""
 
     # --- the parts of a run -----------------------------------------------------------------------
+
+    def _restore(self) -> int:
+        """Go on from a checkpoint if asked to; the last round that is done."""
+        if not self.resume or self.run_folder is None:
+            return 0
+        return restore_last(self.run_folder, self.federation)
+
+    def _save(self, round: int) -> None:
+        if self.run_folder is not None:
+            write_checkpoint(self.run_folder, self.federation, round)
+
+    def _patience_is_over(self) -> bool:
+        """Whether validation has not become better for as long as ``patience`` allows."""
+        federation, patience = self.federation, self.config.patience
+        if not patience or not federation.roster.validation_users or federation.best is None:
+            return False
+        since = [line for line in federation.history.lines if line["round"] > federation.best.round]
+        return len(since) >= patience
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
         roster = Roster(self._hellos(grid))
@@ -194,16 +232,30 @@ class FedRecStrategy(Strategy):
         return hellos
 
     def _train(self, grid: Grid, round: int) -> dict[str, Any]:
+        """Train until enough replies are good, each attempt with other users.
+
+        Raises
+        ------
+        FederationError
+            After `ATTEMPTS`; the model is then as it was before the round.
+        """
         began = time.perf_counter()
         arrays = pack_state(self.federation.server.shared)
-        messages = self.configure_train(round, arrays, ConfigRecord(), grid)
-        replies = exchange(grid, messages, self._timeout, self._tally.add)
-        metrics = self.aggregate_train(round, replies)[1]
-        self.federation.history.count(self._tally)
-        line = line_of(round, metrics, self._tally)
-        line["seconds"] = time.perf_counter() - began
-        self.federation.history.passed(line)
-        return line
+        for attempt in range(ATTEMPTS):
+            self._attempt = attempt
+            messages = self.configure_train(round, arrays, ConfigRecord(), grid)
+            replies = exchange(grid, messages, self._timeout, self._tally.add)
+            metrics = self.aggregate_train(round, replies)[1]
+            self.federation.history.count(self._tally)
+            if metrics is not None:
+                line = line_of(round, metrics, self._tally, dropped=attempt)
+                line["seconds"] = line["round_seconds"] = time.perf_counter() - began
+                self.federation.history.passed(line)
+                return line
+        raise FederationError(
+            f"round {round}: updates of {self._tally.users} of {self._training.users} users were "
+            f"accepted in the last of {ATTEMPTS} attempts; {self._tally.first_line()}"
+        )
 
     def _validate(self, grid: Grid, round: int, line: dict[str, Any]) -> None:
         """Evaluate on validation, remember the best round.
@@ -229,7 +281,7 @@ class FedRecStrategy(Strategy):
         line["evaluation_seconds"] = time.perf_counter() - began
         federation.history.append(line)
 
-    def _test(self, grid: Grid) -> Outcome:
+    def _test(self, grid: Grid, rounds: int) -> Outcome:
         federation, best = self.federation, self.federation.best
         assert best is not None, "the last round is always evaluated"
         test = self._evaluate(
@@ -237,7 +289,13 @@ class FedRecStrategy(Strategy):
         )
         selected = self.config.select_by if federation.roster.validation_users else None
         return Outcome(
-            federation.experiment, federation.roster, best, selected, federation.history, test
+            federation.experiment,
+            federation.roster,
+            best,
+            rounds,
+            selected,
+            federation.history,
+            test,
         )
 
     def _evaluate(

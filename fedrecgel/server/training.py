@@ -15,7 +15,7 @@ from fedrecgel.common.records import (
     unpack_train_reply,
 )
 from fedrecgel.common.state import Update
-from fedrecgel.server.acceptance import check_reply
+from fedrecgel.server.acceptance import NormGuard, check_reply
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Federation
 from fedrecgel.server.history import Tally
@@ -31,14 +31,16 @@ class TrainingRound:
     ----------
     tally
         Counts the replies.
+    attempt
+        Each attempt at a round chooses other users.
     """
 
-    def __init__(self, federation: Federation, round: int, tally: Tally) -> None:
+    def __init__(self, federation: Federation, round: int, tally: Tally, attempt: int = 0) -> None:
         self._federation = federation
         self._round = round
         self._tally = tally
         config, roster = federation.config, federation.roster
-        users = roster.cohort(config.seed, round, config.fraction)
+        users = roster.cohort(config.seed, round, config.fraction, attempt)
         self.users = len(users)
         self._parts = {member.node_id: (member, part) for member, part in roster.split(users)}
 
@@ -67,14 +69,9 @@ class TrainingRound:
         folded = _InOrder(list(self._parts))
         accepted: dict[int, Ints] = {}
         updates: dict[int, Update] = {}
-        for reply in replies:
-            node_id = reply.metadata.src_node_id
-            try:
-                users, found = self._accept(reply, accepted)
-            except ReplyError as error:
-                self._tally.add(Failure(node_id, f"refused: {error}"))
-                continue
-            accepted[node_id] = users
+        guard = NormGuard(federation.norms, federation.config.norm_limit)
+        for node_id, found in guard.filter(self._checked(replies), self._refuse):
+            accepted[node_id] = users = self._parts[node_id][1]
             if federation.algorithm.reduce == "sum":
                 folded.put(node_id, found[0])
             else:
@@ -95,16 +92,28 @@ class TrainingRound:
                 federation.trained_items[index.numpy()] = True
         return metrics
 
-    def _accept(self, reply: Message, accepted: dict[int, Ints]) -> tuple[Ints, list[Update]]:
-        node_id = reply.metadata.src_node_id
-        if node_id not in self._parts or node_id in accepted:
-            raise ReplyError("not asked for")
-        users = self._parts[node_id][1]
-        algorithm = self._federation.algorithm
-        found = unpack_train_reply(reply.content, algorithm.tensors)
-        shared = self._federation.server.shared
-        check_reply(found, len(users), shared, algorithm.tensors, algorithm.reduce)
-        return users, found.updates
+    def _checked(self, replies: Iterable[Message]) -> Iterator[tuple[int, list[Update]]]:
+        """Replies that are well formed, one from each node."""
+        algorithm, shared = self._federation.algorithm, self._federation.server.shared
+        seen: set[int] = set()
+        for reply in replies:
+            node_id = reply.metadata.src_node_id
+            try:
+                if node_id not in self._parts or node_id in seen:
+                    raise ReplyError("not asked for")
+                found = unpack_train_reply(reply.content, algorithm.tensors)
+                if found.round != self._round:
+                    raise ReplyError("for another round")
+                users = len(self._parts[node_id][1])
+                check_reply(found, users, shared, algorithm.tensors, algorithm.reduce)
+            except ReplyError as error:
+                self._refuse(node_id, str(error))
+                continue
+            seen.add(node_id)
+            yield node_id, found.updates
+
+    def _refuse(self, node_id: int, reason: str) -> None:
+        self._tally.add(Failure(node_id, f"refused: {reason}"))
 
     def _metrics(self, updates: dict[int, Update]) -> MetricRecord:
         """Means over accepted users; bytes are those of a node that hosts one user."""

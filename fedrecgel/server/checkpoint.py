@@ -1,0 +1,246 @@
+"""Checkpoints: all that the server needs to go on after it was stopped at any moment.
+
+A checkpoint is a folder ``checkpoints/<round>`` with ``state.safetensors`` and ``state.json``,
+which holds the hash of the former. It is written under another name and renamed, so it is complete
+or absent; the last two are kept, and a damaged one is passed over. Users' private state is not in
+it: that stays with the nodes, which keep the rounds that a kept checkpoint refers to.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedrecgel.common.errors import RunError
+from fedrecgel.common.interactions import Ints
+from fedrecgel.common.records import Experiment
+from fedrecgel.common.state import State
+from fedrecgel.server.federation import Best, Federation
+
+FORMAT = 1
+KEEP = 2
+FOLDER = "checkpoints"
+
+
+def write_checkpoint(run: Path, federation: Federation, round: int) -> None:
+    """Write the state after ``round`` and drop all but the last two."""
+    folder = run / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors, optimizer = _tensors(federation)
+    data = save({name: value.contiguous() for name, value in tensors.items()})
+    best = federation.best
+    document = {
+        "format": FORMAT,
+        "round": round,
+        "experiment": vars(federation.experiment),
+        "sites": _sites(federation),
+        "catalogue": federation.roster.catalogue,
+        "optimizer": optimizer,
+        "best": None if best is None else {"round": best.round, "value": best.value},
+        "history": federation.history.to_json(),
+        "norms": list(federation.norms),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    temporary = folder / f".writing-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    _write(temporary / "state.safetensors", data)
+    _write(temporary / "state.json", json.dumps(document, allow_nan=False).encode())
+    target = folder / f"{round:08d}"
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(temporary, target)
+    for old in _folders(folder)[KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
+    federation.saving(KEEP)
+
+
+class Checkpoint:
+    """A checkpoint that was read and found whole.
+
+    Attributes
+    ----------
+    round
+        The last round that it holds.
+    experiment
+        Of the run that wrote it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        data = (path / "state.safetensors").read_bytes()
+        self._document = json.loads((path / "state.json").read_text())
+        if self._document["format"] != FORMAT:
+            raise RunError(
+                f"{path} has checkpoint format {self._document['format']}, this version reads "
+                f"{FORMAT}; finish the run with the version that began it, or run it again"
+            )
+        if hashlib.sha256(data).hexdigest() != self._document["sha256"]:
+            raise ValueError("hash differs")
+        self._tensors = load(data)
+        self.round = int(self._document["round"])
+        self.experiment = Experiment(**self._document["experiment"])
+
+    def kept(self) -> list[Ints]:
+        """Rounds of private state that this checkpoint refers to, each (N,)."""
+        names = ("accepted", "best/accepted")
+        return [self._tensors[name].numpy().copy() for name in names if name in self._tensors]
+
+    def restore(self, federation: Federation) -> None:
+        """Put a fresh federation into the checkpoint's state.
+
+        Raises
+        ------
+        RunError
+            When the nodes are not those of the run.
+        """
+        document = self._document
+        for name, found in (
+            ("sites", _sites(federation)),
+            ("catalogue", federation.roster.catalogue),
+        ):
+            if document[name] != found:
+                raise RunError(
+                    f"the run cannot go on: its {name} differ from those of its checkpoint "
+                    f"({_brief(found)}, not {_brief(document[name])}); use the same data and nodes"
+                )
+        _refuse_other_settings(self.experiment, federation.experiment)
+        federation.experiment = replace(federation.experiment, id=self.experiment.id)
+        server = federation.server
+        for name, value in server.shared.items():
+            value.copy_(self._tensors[f"shared/{name}"])
+        server.auxiliary = self._under("auxiliary/")
+        for key, value in self._under("addressed/").items():
+            owner, _, name = key.partition("/")
+            server.addressed.setdefault(owner, {})[name] = value
+        if server.optimizer is not None:
+            server.optimizer.load_state_dict(_join_optimizer(document["optimizer"], self._tensors))
+        federation.roster.accepted[:] = self._tensors["accepted"].numpy()
+        federation.trained_items[:] = self._tensors["trained_items"].numpy()
+        federation.history.from_json(document["history"])
+        federation.norms.extend(document["norms"])
+        if document["best"] is not None:
+            federation.best = Best(
+                document["best"]["round"],
+                document["best"]["value"],
+                self._under("best/shared/"),
+                self._tensors["best/trained_items"].numpy(),
+                self._tensors["best/accepted"].numpy(),
+            )
+
+    def _under(self, prefix: str) -> State:
+        return {
+            name.removeprefix(prefix): value.clone()
+            for name, value in self._tensors.items()
+            if name.startswith(prefix)
+        }
+
+
+def restore_last(run: Path, federation: Federation) -> int:
+    """Restore the newest whole checkpoint; its round, or 0 if there is none.
+
+    Damaged ones are passed over and removed with what is newer than the one restored.
+    """
+    found: list[Checkpoint] = []
+    for path in _folders(run / FOLDER):
+        try:
+            found.append(Checkpoint(path))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            shutil.rmtree(path, ignore_errors=True)
+    if not found:
+        return 0
+    found[0].restore(federation)
+    # Nodes go on keeping what the older one refers to as well, should the newer one get lost.
+    federation.saved = [checkpoint.kept() for checkpoint in reversed(found)]
+    return found[0].round
+
+
+MAY_CHANGE = frozenset({"rounds", "patience", "round-timeout", "device", "block-size"})
+"""Settings that a resumed run may have otherwise: they change no number of the rounds done."""
+
+
+def _refuse_other_settings(then: Experiment, now: Experiment) -> None:
+    if then.algorithm != now.algorithm:
+        raise RunError(
+            f"the run cannot go on: it is one of {then.algorithm}, not of {now.algorithm}"
+        )
+    for name, value in now.settings.items():
+        if name not in MAY_CHANGE and then.settings.get(name) != value:
+            raise RunError(
+                f"the run cannot go on: setting '{name}' was {then.settings.get(name)} when it "
+                f"began and is {value} now; use the same, or begin a new run"
+            )
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Checkpoints, newest first."""
+    found = folder.iterdir() if folder.is_dir() else []
+    return sorted((path for path in found if path.name.isdigit()), reverse=True)
+
+
+def _sites(federation: Federation) -> list[list[Any]]:
+    return [[member.site, member.last - member.first] for member in federation.roster.members]
+
+
+def _tensors(federation: Federation) -> tuple[State, Any]:
+    """Everything that is a tensor, by a path-like name, and the rest of the optimiser's state."""
+    server, best = federation.server, federation.best
+    tensors: State = {f"shared/{name}": value for name, value in server.shared.items()}
+    tensors |= {f"auxiliary/{name}": value for name, value in server.auxiliary.items()}
+    for owner, state in server.addressed.items():
+        tensors |= {f"addressed/{owner}/{name}": value for name, value in state.items()}
+    tensors["accepted"] = torch.from_numpy(federation.roster.accepted)
+    tensors["trained_items"] = torch.from_numpy(federation.trained_items)
+    if best is not None:
+        tensors |= {f"best/shared/{name}": value for name, value in best.shared.items()}
+        tensors["best/accepted"] = torch.from_numpy(best.accepted)
+        tensors["best/trained_items"] = torch.from_numpy(best.trained_items)
+    rest: Any = None
+    if server.optimizer is not None:
+        rest = server.optimizer.state_dict()
+        for path, value in _optimizer_tensors(rest["state"]):
+            tensors[path] = value
+        rest = {
+            "param_groups": rest["param_groups"],
+            "state": {
+                str(number): {k: v for k, v in state.items() if not isinstance(v, Tensor)}
+                for number, state in rest["state"].items()
+            },
+        }
+    return tensors, rest
+
+
+def _optimizer_tensors(state: dict[int, dict[str, Any]]) -> Iterator[tuple[str, Tensor]]:
+    for number, values in state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                yield f"optimizer/{number}/{name}", value
+
+
+def _join_optimizer(rest: dict[str, Any], tensors: State) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {int(n): dict(values) for n, values in rest["state"].items()}
+    for path, value in tensors.items():
+        if path.startswith("optimizer/"):
+            _, number, name = path.split("/", 2)
+            state[int(number)][name] = value.clone()
+    return {"state": state, "param_groups": rest["param_groups"]}
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,95 @@
+"""What a person sees while a run goes on: a bar on a terminal, else a line per round."""
+
+import json
+import sys
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from tqdm import tqdm
+
+from fedrecgel.common.errors import ConfigError
+from fedrecgel.server.exchange import Failure
+
+LOGS = ("auto", "bar", "text", "json", "none")
+
+
+class Progress:
+    """Shows rounds on stderr; nothing of a single user is in it.
+
+    Parameters
+    ----------
+    rounds
+        How many there will be.
+    log
+        ``bar``; ``text``: a line per round; ``json``: the line of ``metrics.jsonl``; ``none``; or
+        ``auto``: a bar on a terminal, else text.
+    """
+
+    def __init__(self, rounds: int, log: str = "auto", stream: TextIO | None = None) -> None:
+        if log not in LOGS:
+            raise ConfigError(f"unknown log '{log}'; choose from {', '.join(LOGS)}")
+        self._stream = stream or sys.stderr
+        self._log = log
+        if log == "auto":
+            self._log = "bar" if self._stream.isatty() else "text"
+        self._rounds = rounds
+        self._bar: tqdm[Any] = tqdm(
+            total=rounds,
+            unit="round",
+            disable=self._log != "bar",
+            dynamic_ncols=True,
+            file=self._stream,
+        )
+        self._shown: dict[str, str] = {}
+        self._reasons: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def on_round(self, line: dict[str, Any]) -> None:
+        """Show a round."""
+        if self._log == "json":
+            self._print(json.dumps(line, allow_nan=False))
+        elif self._log == "text":
+            self._print(self._text(line))
+        elif self._log == "bar":
+            self._shown.update(_figures(line))
+            self._bar.set_postfix(self._shown, refresh=False)
+            self._bar.update(line["round"] - self._bar.n)
+
+    def on_failure(self, site: str, failure: Failure) -> None:
+        """Show the first failure of its kind, with what the node said; all are counted."""
+        if failure.reason in self._reasons or self._log == "none":
+            return
+        self._reasons.add(failure.reason)
+        self._print(f"{site}: {failure.reason}\n{failure.detail}".rstrip())
+
+    def _text(self, line: dict[str, Any]) -> str:
+        figures = " ".join(f"{name} {value}" for name, value in _figures(line).items())
+        failed = f" failures {line['failures']}" if line["failures"] else ""
+        dropped = f" dropped {line['dropped']}" if line["dropped"] else ""
+        return (
+            f"round {line['round']}/{self._rounds} {figures} users {line['users']}"
+            f"{failed}{dropped} {line['round_seconds']:.2f} s"
+        )
+
+    def _print(self, text: str) -> None:
+        tqdm.write(text, file=self._stream)
+
+
+def _figures(line: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    if line["loss"] is not None:
+        found["loss"] = f"{line['loss']:.4f}"
+    for split in ("validation", "test"):
+        if split in line:
+            found[f"{split} HR@10"] = f"{line[split]['sampled']['hr@10']['value']:.4f}"
+    return found
