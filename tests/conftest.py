@@ -65,14 +65,17 @@ class Federation:
         strategy.start(grid or self.grid())
         return strategy
 
-    def private(self, tag: int) -> State:
-        """Private tensors of all users that were trained at the snapshot, in their order."""
+    def store(self) -> ArrayStore:
+        """The folder of private state, as the nodes left it."""
         algorithm = make_algorithm(self.config, self.data.num_items)
         header = json.loads((self.folder / "store.json").read_text())
-        store = ArrayStore(
+        return ArrayStore(
             self.folder, header["experiment"], self.data.num_users, algorithm.private_template
         )
-        return store.load_snapshot(np.arange(self.data.num_users), tag)[0]
+
+    def private(self) -> State:
+        """Private tensors of the chosen round, of all users trained by then."""
+        return self.store().load_chosen(np.arange(self.data.num_users))[0]
 
 
 @pytest.fixture

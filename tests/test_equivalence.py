@@ -144,7 +144,7 @@ def test_any_grouping_into_nodes_gives_the_same_run(
     for nodes in (1, 7, small_data.num_users):
         run = federation(small_data, name, nodes=nodes, **settings)
         outcome = run.run().outcome
-        private = run.private(outcome.best.round)
+        private = run.private()
         test = [sums.to_flat() for sums in outcome.test.values()]
         runs.append((outcome.best, private, run.lines, test))
     best, private, lines, test = runs[0]
