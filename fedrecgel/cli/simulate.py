@@ -1,4 +1,4 @@
-"""``fedrecgel simulate``: train and evaluate in this process."""
+"""``fedrecgel simulate``: train and evaluate on this machine."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     parser = commands.add_parser(
         "simulate",
         help="train and evaluate on a prepared data set",
-        description="Train and evaluate on a prepared data set, in this process.",
+        description="Train and evaluate on a prepared data set, on this machine.",
         epilog=_settings_text(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -28,6 +28,19 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     )
     parser.add_argument(
         "--nodes", type=int, default=1, help="Flower nodes that share the users (default: 1)"
+    )
+    parser.add_argument(
+        "--backend",
+        default="in-process",
+        choices=("in-process", "ray"),
+        help="what carries the messages: this process, or Flower's Ray simulation with a process "
+        "for each core (default: in-process)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        default="",
+        metavar="HOST:PORT",
+        help="a running Ray cluster for backend ray (default: $RAY_ADDRESS, else its own)",
     )
     parser.add_argument("--rounds", type=int, help="same as --set rounds=...")
     parser.add_argument("--seed", type=int, help="same as --set seed=...")
@@ -57,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         algorithm=arguments.algorithm,
         preset=arguments.preset,
         nodes=arguments.nodes,
+        backend=arguments.backend,
+        ray_address=arguments.ray_address,
         overwrite=arguments.overwrite,
         **parse_settings(arguments),
     )

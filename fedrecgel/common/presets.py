@@ -4,8 +4,10 @@ How the tuned settings were chosen (on validation only) is written down in docs/
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from fedrecgel.common.config import Scalar
+from fedrecgel.common.algorithms.registry import algorithm_class
+from fedrecgel.common.config import Config, Scalar, kebab
 from fedrecgel.common.errors import ConfigError
 
 PRESETS = ("tuned", "paper")
@@ -40,3 +42,14 @@ def preset_settings(preset: str, data_name: str, known: set[str]) -> dict[str, S
         raise ConfigError(f"unknown preset '{preset}'; choose from {', '.join(PRESETS)}")
     values = PAPER if preset == "paper" else TUNED.get(data_name, TUNED["default"])
     return {name: value for name, value in values.items() if name in known}
+
+
+def preset_config(
+    algorithm: str, preset: str, data_name: str, settings: Mapping[str, Any]
+) -> Config:
+    """Effective settings: the preset's for this data set, then the caller's."""
+    config_class = algorithm_class(algorithm).config_class
+    known = {kebab(name) for name in config_class.__dataclass_fields__}
+    values: dict[str, Any] = dict(preset_settings(preset, data_name, known))
+    values.update({kebab(name): value for name, value in settings.items()})
+    return config_class.from_flat(values)
