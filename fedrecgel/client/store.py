@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedrecgel.client.lock import alone
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State
@@ -66,14 +67,26 @@ class ArrayStore:
         How many users the folder holds, ``N``.
     template
         One user's private state; gives names, shapes and types.
+    create
+        Begin anew where the folder is empty or another experiment's; otherwise that is a `RunError`.
     """
 
-    def __init__(self, folder: Path, experiment: str, num_users: int, template: State) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        experiment: str,
+        num_users: int,
+        template: State,
+        *,
+        create: bool = True,
+    ) -> None:
         header = {
             "experiment": experiment,
             "num_users": num_users,
             "tensors": {n: [list(v.shape), str(v.dtype)] for n, v in sorted(template.items())},
         }
+        if not create and _read_header(folder) != header:
+            raise RunError(f"{folder} does not hold the private state of this run; run it again")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         shapes = {name: (PLACES, num_users, *value.shape) for name, value in template.items()}
         types = {name: value.numpy().dtype for name, value in template.items()}
@@ -84,8 +97,10 @@ class ArrayStore:
             "ranks": (num_users, RANK_FIELDS),
         }.items():
             shapes[name], types[name] = shape, whole
-        if _read_header(folder) != header:
-            _create(folder, header, shapes, types)
+        # Nodes of other processes may open the folder at the same moment.
+        with alone(folder):
+            if _read_header(folder) != header:
+                _create(folder, header, shapes, types)
         self._arrays = {name: _open(folder, name) for name in template}
         whole_numbers = (_open(folder, name) for name in ("rounds", "chosen", "ranks"))
         self._rounds, self._chosen, self._ranks = (a.view(np.int64) for a in whole_numbers)
@@ -134,7 +149,7 @@ def load_ranks(folder: Path) -> Ints:
 def _open(folder: Path, name: str) -> NDArray[np.generic]:
     try:
         array: NDArray[np.generic] = np.load(folder / f"{name}.npy", mmap_mode="r+")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise RunError(f"{folder / name}.npy is missing or damaged ({error}); run again") from None
     return array
 
