@@ -12,7 +12,7 @@ from fedrecgel.client.store import ArrayStore
 from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import DataError, RunError
+from fedrecgel.common.errors import ConfigError, DataError, RunError
 from fedrecgel.common.evaluation import ItemLists, PersonalView, top_k
 from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
@@ -125,14 +125,25 @@ class Result:
         return self._best(view, known.tolist(), k)
 
     def evaluate(self, split: str = "test") -> dict[str, Any]:
-        """Measure the run's model again, from its files, as `build_report` does."""
-        users = np.arange(self.data.num_users)
-        private, trained = self._private(users)
-        view = self.algorithm.personal_view(Download(self.shared), private)
-        items = np.ones(self.data.num_items, dtype=bool)
-        return build_report(
-            self.data, view, split=split, trained_users=trained, trained_items=items
+        """Measure the run's model again, from its files, as `build_report` does.
+
+        As in the run, users with nothing to train on are not evaluated.
+        """
+        _, trained = self._private(np.arange(self.data.num_users))
+        users = np.flatnonzero(np.diff(self.data.train_offsets) > 0)
+        report = build_report(
+            self.data,
+            self.view(users),
+            split=split,
+            trained_users=trained,
+            trained_items=np.ones(self.data.num_items, dtype=bool),
+            users=users,
         )
+        # Which item rows were trained is not kept, only what the run counted on the test items.
+        items = self.values["items"]
+        known = items.keys() if split == "test" else {"all", "never_trained"}
+        report["items"] = {name: items[name] if name in known else None for name in items}
+        return report
 
     def view(self, users: Ints) -> PersonalView:
         """Scores for users of the data set, by index."""
@@ -145,7 +156,11 @@ class Result:
             )
         template = self.algorithm.private_template
         store = ArrayStore(
-            self._folder.private, self._head["experiment"], self.data.num_users, template
+            self._folder.private,
+            self._head["experiment"],
+            self.data.num_users,
+            template,
+            create=False,
         )
         kept, found = store.load_chosen(users)
         return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
@@ -156,6 +171,8 @@ class Result:
         return sorted({*map(int, data.train_of(user)), *(item for item in held_out if item >= 0)})
 
     def _best(self, view: PersonalView, seen: Sequence[int], k: int) -> list[Recommendation]:
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, not {k}")
         excluded = ItemLists(np.array(seen, dtype=np.int64), np.array([0, len(seen)]))
         best = top_k(view, np.array([0]), k, excluded)[0]
         import torch
