@@ -103,9 +103,9 @@ def on_disk(tmp_path: Path) -> Callable[[Dataset], Dataset]:
     return write
 
 
-@pytest.fixture
-def small_data(on_disk: Callable[[Dataset], Dataset]) -> Dataset:
-    """24 users with 3 to 9 of 30 items, ids that are seen nowhere else."""
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """24 users with 3 to 9 of 30 items, ids that are seen nowhere else; not to be changed."""
     train, validation, test = [], [], []
     for user in range(24):
         length = 3 + user % 7
@@ -114,4 +114,7 @@ def small_data(on_disk: Callable[[Dataset], Dataset]) -> Dataset:
         validation.append(items[length])
         test.append(items[length + 1])
     ids = [f"Quixote-{user * 37 % 24:02d}-Zx" for user in range(24)]
-    return on_disk(make_dataset(train, validation, test, 30, user_ids=ids, num_candidates=15))
+    data = make_dataset(train, validation, test, 30, user_ids=ids, num_candidates=15)
+    folder = tmp_path_factory.mktemp("small") / "data"
+    write_data_set(folder, data.manifest, by_name(data.arrays()), {})
+    return Dataset.load(folder)
