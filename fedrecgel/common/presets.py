@@ -1,6 +1,6 @@
 """Named sets of settings: the paper's own, and what was found to work on each data set.
 
-How the tuned settings were chosen (on validation only) is written down in docs/explanation/tuning.md.
+How the tuned settings were chosen (on validation only): docs/explanation/tuning.md.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,25 @@ _TUNED: dict[str, Scalar] = {
     "private-steps": 5,
     "local-lr": 0.05,
     "private-weight-decay": 3e-3,
-    "server-lr": 0.02,
-    "item-weight-decay": 1e-4,
+    "server-optimizer": "adagrad",
+    "server-lr": 0.2,
+    "item-weight-decay": 1e-5,
     "evaluate-every": 10,
     "select-by": "full.ndcg@10",
 }
 
 TUNED: Mapping[str, Mapping[str, Scalar]] = {
     "default": _TUNED,
+    "ml-100k": _TUNED
+    | {
+        "private-weight-decay": 2e-3,
+        "server-optimizer": "adam",
+        "server-lr": 0.01,
+        "item-weight-decay": 5e-5,
+    },
+    "filmtrust": _TUNED | {"server-lr": 0.1, "item-weight-decay": 3e-5, "num-negatives": 16},
+    "lastfm-2k": _TUNED,
+    "amazon-video": _TUNED | {"server-lr": 0.1},
 }
 """By data set name; ``default`` for any other."""
 
