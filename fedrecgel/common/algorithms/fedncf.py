@@ -162,7 +162,7 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         network: State = {}
         result = {name: torch.empty_like(value) for name, value in private.items()}
         loss = 0.0
-        size = self.config.block_size or self.scorer.block_samples
+        size = self.config.block_size or self.scorer.samples_at_once(device)
         for users, place, block in cut_blocks(samples, size, self.dtype, device):
             rows = shared["items"][block.index]
             own = {name: value[users].to(device) for name, value in private.items()}

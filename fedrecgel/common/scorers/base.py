@@ -12,6 +12,9 @@ from torch.nn.functional import softplus
 from fedrecgel.common.hashing import Keys, mix, normal, uniform
 from fedrecgel.common.state import State
 
+ACCELERATED = 64
+"""How many times larger blocks are on a device other than the CPU."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -82,11 +85,15 @@ class Scorer(ABC):
 
     name: ClassVar[str]
     block_samples: ClassVar[int] = 8192
-    """Samples in a block when the user sets nothing; a matter of speed alone."""
+    """Samples in a block on a CPU when the user sets nothing; a matter of speed alone."""
 
     row_size: int
     user_size: int
     network_shapes: dict[str, tuple[int, ...]]
+
+    def samples_at_once(self, device: torch.device) -> int:
+        """Samples in a block: what fits in a core's cache, or what keeps a GPU busy."""
+        return self.block_samples * (1 if device.type == "cpu" else ACCELERATED)
 
     @abstractmethod
     def score(self, rows: Tensor, network: State, users: Tensor) -> Tensor:

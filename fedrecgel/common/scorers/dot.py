@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from fedrecgel.common.scorers.base import Block, Gradients, Scorer
 from fedrecgel.common.sharpness import ascent_scale
@@ -36,8 +37,14 @@ class DotScorer(Scorer):
         return DotKernel()
 
     def candidates(self, items: Tensor, network: State, users: Tensor, chosen: Tensor) -> Tensor:
-        """See `Scorer.candidates`."""
-        return self.score(items[chosen], network, users)
+        """See `Scorer.candidates`. Works in slices of users that fit in cache."""
+        queries = _with_one(users).unsqueeze(-1)
+        scores = items.new_empty(chosen.shape)
+        step = max(1, self.samples_at_once(items.device) // max(1, chosen.shape[1]))
+        for start in range(0, len(users), step):
+            part = slice(start, start + step)
+            scores[part] = torch.bmm(embedding(chosen[part], items), queries[part]).squeeze(-1)
+        return scores
 
     def catalogue(self, items: Tensor, network: State, users: Tensor) -> Tensor:
         """See `Scorer.catalogue`."""

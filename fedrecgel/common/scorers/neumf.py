@@ -10,12 +10,15 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from fedrecgel.common.scorers.base import Kernel, Scorer
 from fedrecgel.common.scorers.neumf_block import NeuMFKernel
 from fedrecgel.common.state import State
 
 LAYERS = ("tower.0", "tower.1", "tower.2")
+SLICE_USERS = 8
+"""Users whose catalogue is scored together."""
 
 
 class NeuMFScorer(Scorer):
@@ -64,22 +67,29 @@ class NeuMFScorer(Scorer):
         return NeuMFKernel(network, self.product_size)
 
     def candidates(self, items: Tensor, network: State, users: Tensor, chosen: Tensor) -> Tensor:
-        """See `Scorer.candidates`."""
+        """See `Scorer.candidates`. Works in slices of users that fit in cache."""
         d, (item_half, user_half) = self.product_size, self._first_layer(items, network, users)
-        product = items[:, :d][chosen] @ (users[:, :d] * network["output.weight"][0, :d]).unsqueeze(
-            -1
-        )
-        hidden = torch.relu(item_half[chosen] + user_half.unsqueeze(1))
-        return product.squeeze(-1) + self._upper_layers(hidden, network)
+        queries = (users[:, :d] * network["output.weight"][0, :d]).unsqueeze(-1)
+        products = items[:, :d].contiguous()
+        scores = items.new_empty(chosen.shape)
+        step = max(1, self.samples_at_once(items.device) // max(1, chosen.shape[1]))
+        for start in range(0, len(users), step):
+            part = slice(start, start + step)
+            hidden = embedding(chosen[part], item_half).add_(user_half[part].unsqueeze(1)).relu_()
+            product = torch.bmm(embedding(chosen[part], products), queries[part]).squeeze(-1)
+            torch.add(product, self._upper_layers(hidden, network), out=scores[part])
+        return scores
 
     def catalogue(self, items: Tensor, network: State, users: Tensor) -> Tensor:
-        """See `Scorer.catalogue`. Works through the items in slices that fit in cache."""
+        """See `Scorer.catalogue`. Works in slices of users and items that fit in cache."""
         d, (item_half, user_half) = self.product_size, self._first_layer(items, network, users)
         scores = (users[:, :d] * network["output.weight"][0, :d]) @ items[:, :d].T
-        step = max(1, self.block_samples // max(1, len(users)))
-        for start in range(0, len(items), step):
-            hidden = torch.relu(item_half[start : start + step] + user_half.unsqueeze(1))
-            scores[:, start : start + step] += self._upper_layers(hidden, network)
+        step = max(1, self.samples_at_once(items.device) // SLICE_USERS)
+        for first in range(0, len(users), SLICE_USERS):
+            part = slice(first, first + SLICE_USERS)
+            for start in range(0, len(items), step):
+                hidden = (item_half[start : start + step] + user_half[part].unsqueeze(1)).relu_()
+                scores[part, start : start + step] += self._upper_layers(hidden, network)
         return scores
 
     def _first_layer(self, items: Tensor, network: State, users: Tensor) -> tuple[Tensor, Tensor]:
