@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import fedrecgel
-from fedrecgel.common.errors import FedRecError
+from fedrecgel.common.errors import FedRecError, Stopped
 
 INTERRUPTED = 130
 
@@ -26,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         code: int = arguments.run(arguments)
+    except Stopped as error:
+        print(error, file=sys.stderr)
+        return INTERRUPTED
     except FedRecError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

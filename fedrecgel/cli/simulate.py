@@ -20,15 +20,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     )
     parser.add_argument("--data", required=True, metavar="DIR", help="made by: fedrecgel prepare")
     parser.add_argument("--out", required=True, metavar="RUN", help="run folder to make")
-    parser.add_argument(
-        "--algorithm", default="fedrecgel", help=f"{' | '.join(ALGORITHMS)} (default: fedrecgel)"
-    )
-    parser.add_argument(
-        "--preset", default="tuned", choices=PRESETS, help="settings to start from (default: tuned)"
-    )
-    parser.add_argument(
-        "--nodes", type=int, default=1, help="Flower nodes that share the users (default: 1)"
-    )
+    parser.add_argument("--algorithm", help=f"{' | '.join(ALGORITHMS)} (default: fedrecgel)")
+    parser.add_argument("--preset", choices=PRESETS, help="settings to start from (default: tuned)")
+    parser.add_argument("--nodes", type=int, help="Flower nodes that share the users (default: 1)")
     parser.add_argument(
         "--backend",
         default="in-process",
@@ -54,6 +48,16 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a run in RUN")
     parser.add_argument(
+        "--resume", action="store_true", help="go on with the run in RUN from its last checkpoint"
+    )
+    parser.add_argument(
+        "--log",
+        default="auto",
+        choices=("auto", "bar", "text", "json", "none"),
+        help="what to show on stderr while it runs: auto is a bar on a terminal, else text, a line "
+        "per round (default: auto)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print result.json instead of the table"
     )
     parser.set_defaults(run=run)
@@ -73,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         ray_address=arguments.ray_address,
         overwrite=arguments.overwrite,
+        resume=arguments.resume,
+        log=arguments.log,
         **parse_settings(arguments),
     )
     if arguments.json:

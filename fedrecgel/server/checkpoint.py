@@ -25,10 +25,11 @@ from fedrecgel.common.interactions import Ints
 from fedrecgel.common.records import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.federation import Best, Federation
+from fedrecgel.server.run_folder import CHECKPOINTS
 
 FORMAT = 1
 KEEP = 2
-FOLDER = "checkpoints"
+FOLDER = CHECKPOINTS
 
 
 def write_checkpoint(run: Path, federation: Federation, round: int) -> None:

@@ -21,6 +21,7 @@ CONFIG, METRICS, RESULT, MODEL, PRIVATE = (
     "model.safetensors",
     "private",
 )
+CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
@@ -78,6 +79,11 @@ class RunFolder:
         return folder
 
     @property
+    def began(self) -> bool:
+        """Whether there is anything in it worth keeping."""
+        return (self.path / METRICS).exists() or (self.path / CHECKPOINTS).is_dir()
+
+    @property
     def private(self) -> Path:
         """Where the users' state is kept."""
         return self.path / PRIVATE
@@ -99,6 +105,11 @@ class RunFolder:
         if not isinstance(value, dict):
             raise RunError(f"{path} is damaged; run it again")
         return value
+
+    def write_metrics(self, lines: list[dict[str, Any]]) -> None:
+        """Replace the evaluated rounds: a resumed run drops those after its checkpoint."""
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        _replace(self.path / METRICS, text.encode())
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add an evaluated round."""

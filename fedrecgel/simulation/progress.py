@@ -1,7 +1,11 @@
 """What a person sees while a run goes on: a bar on a terminal, else a line per round."""
 
 import json
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -72,6 +76,11 @@ class Progress:
         self._reasons.add(failure.reason)
         self._print(f"{site}: {failure.reason}\n{failure.detail}".rstrip())
 
+    def say(self, text: str) -> None:
+        """One line beside the rounds."""
+        if self._log not in ("json", "none"):
+            self._print(text)
+
     def _text(self, line: dict[str, Any]) -> str:
         figures = " ".join(f"{name} {value}" for name, value in _figures(line).items())
         failed = f" failures {line['failures']}" if line["failures"] else ""
@@ -93,3 +102,27 @@ def _figures(line: dict[str, Any]) -> dict[str, str]:
         if split in line:
             found[f"{split} HR@10"] = f"{line[split]['sampled']['hr@10']['value']:.4f}"
     return found
+
+
+@contextmanager
+def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Turn a first Ctrl-C into a wish to stop, which the yielded function tells; a second stops.
+
+    Outside the main thread, where signals cannot be caught, nothing changes.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def on_interrupt(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        say("stopping after this round, which will be saved; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

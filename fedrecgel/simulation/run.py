@@ -1,25 +1,23 @@
 """`simulate`: one run, from a prepared data set to a run folder."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from fedrecgel.client.app import app
+from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.config import Config, Scalar
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.common.presets import preset_config
 from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import resolve_device
-from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Outcome
 from fedrecgel.server.run_folder import CONFIG, FORMAT, RunFolder
 from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.backends import BACKENDS, Carrier
 from fedrecgel.simulation.finish import write_result
+from fedrecgel.simulation.progress import Progress, interruptible
 from fedrecgel.simulation.result import Result
 
 
@@ -27,13 +25,14 @@ def simulate(
     data: str | Path | Dataset,
     out: str | Path,
     *,
-    algorithm: str = "fedrecgel",
-    preset: str = "tuned",
-    nodes: int = 1,
+    algorithm: str | None = None,
+    preset: str | None = None,
+    nodes: int | None = None,
     backend: str = "in-process",
     ray_address: str = "",
     overwrite: bool = False,
-    progress: bool | None = None,
+    resume: bool = False,
+    log: str = "auto",
     **settings: Scalar,
 ) -> Result:
     """Train and evaluate on this machine, through Flower's Strategy and ClientApp.
@@ -45,18 +44,21 @@ def simulate(
     out
         Run folder to make; refused if something is there, unless it is a run and ``overwrite``.
     algorithm
-        Name in the registry: ``fedrecgel``, ``fedncf``.
+        Name in the registry: ``fedrecgel`` (default), ``fedncf``.
     preset
-        ``tuned`` or ``paper``; ``settings`` override it.
+        ``tuned`` (default) or ``paper``; ``settings`` override it.
     nodes
-        How many Flower nodes share the users. It changes the speed, not the numbers (up to
-        rounding in float32).
+        How many Flower nodes share the users (default: 1). It changes the speed, not the numbers
+        (up to rounding in float32).
     backend
         ``in-process``, or ``ray``: the nodes' work in several processes, by Flower's simulation.
     ray_address
         Address of a running Ray cluster to use; by default backend ``ray`` starts its own.
-    progress
-        Show a progress bar; by default only on a terminal.
+    resume
+        Go on with the run in ``out`` from its last checkpoint, with its own settings but for those
+        given here, of which only some may change.
+    log
+        ``auto``: a bar on a terminal, else a line per round; ``bar``, ``text``, ``json``, ``none``.
     settings
         Settings by name (`fedrecgel.common.config`), for example ``rounds=100, server_lr=0.01``.
 
@@ -78,17 +80,23 @@ def simulate(
     dataset = data if isinstance(data, Dataset) else Dataset.load(data)
     if dataset.path is None:
         raise ConfigError("the data set exists in memory only; give a folder made by prepare")
-    config = preset_config(algorithm, preset, dataset.name, settings)
+    folder = RunFolder.open(Path(out)) if resume else None
+    head = _head_of(folder, dataset) if folder is not None else {}
+    algorithm = algorithm or head.get("algorithm", "fedrecgel")
+    nodes = head.get("nodes", 1) if nodes is None else nodes
+    preset = preset or head.get("preset", "tuned")
+    if resume:
+        config = make_config(algorithm, {**head["settings"], **settings})
+    else:
+        config = preset_config(algorithm, preset, dataset.name, settings)
     if not 1 <= nodes <= dataset.num_users:
         raise ConfigError(
             f"nodes must be between 1 and the number of users, {dataset.num_users}, not {nodes}"
         )
     if backend not in BACKENDS:
         raise ConfigError(f"unknown backend '{backend}'; choose from {', '.join(BACKENDS)}")
-    sizes = message_sizes(config, dataset.num_items)
-    sizes.refuse_large()
+    message_sizes(config, dataset.num_items).refuse_large()
     device = resolve_device(config.device)
-    folder = RunFolder.create(Path(out), overwrite)
     head = {
         "format": FORMAT,
         "algorithm": config.algorithm,
@@ -99,54 +107,68 @@ def simulate(
         "device": str(device),
         "data": {"path": str(dataset.path.resolve()), "name": dataset.name, "hash": dataset.hash},
     }
+    folder = folder or RunFolder.create(Path(out), overwrite)
     try:
-        folder.write_json(CONFIG, head)
-        outcome = _train(config, dataset, folder, Carrier(backend, nodes, ray_address), progress)
+        if not resume:
+            folder.write_json(CONFIG, head)
+        carrier = Carrier(backend, nodes, ray_address)
+        outcome = _train(config, dataset, folder, carrier, log, resume)
         write_result(outcome, config, head, folder, dataset, folder.private)
     except BaseException:
-        if not (folder.path / "metrics.jsonl").exists():
+        if not resume and not folder.began:
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
     return Result.open(folder.path)
 
 
+def _head_of(folder: RunFolder, dataset: Dataset) -> dict[str, Any]:
+    """What the run to resume was begun with."""
+    head = folder.read_json(CONFIG)
+    if head["data"]["hash"] != dataset.hash:
+        raise RunError(
+            f"{folder.path} is a run on {head['data']['name']} with hash "
+            f"{head['data']['hash'][:12]}, not {dataset.hash[:12]} of {dataset.path}; "
+            "resume it with the same data, or begin a new run"
+        )
+    return head
+
+
 def _train(
-    config: Config, dataset: Dataset, folder: RunFolder, carrier: Carrier, progress: bool | None
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder,
+    carrier: Carrier,
+    log: str,
+    resume: bool,
 ) -> Outcome:
     assert dataset.path is not None
     # Other processes may work in another folder.
     run_config = {"data": str(dataset.path.resolve()), "state": str(folder.private.resolve())}
     sizes = message_sizes(config, dataset.num_items)
     samples = len(dataset.train_items) / dataset.num_users * (1 + config.num_negatives)
-    _say(sizes.line(samples))
-    disable = None if progress is None else not progress
-    with tqdm(total=config.rounds, unit="round", disable=disable, dynamic_ncols=True) as bar:
-        shown: dict[str, str] = {}
-        seen: set[str] = set()
+    with Progress(config.rounds, log) as progress, interruptible(progress.say) as stop:
+        progress.say(sizes.line(samples))
+        written = False
 
         def on_round(line: dict[str, Any]) -> None:
-            if line["loss"] is not None:
-                shown["loss"] = f"{line['loss']:.4f}"
-            for split in ("validation", "test"):
-                if split in line:
+            nonlocal written
+            if "validation" in line or "test" in line:
+                if written:
                     folder.append_metrics(line)
-                    shown[f"{split} HR@10"] = f"{line[split]['sampled']['hr@10']['value']:.4f}"
-            bar.set_postfix(shown)
-            bar.update()
-
-        def on_failure(site: str, failure: Failure) -> None:
-            if failure.reason not in seen:
-                seen.add(failure.reason)
-                tqdm.write(f"{site}: {failure.reason}\n{failure.detail}".rstrip())
+                else:
+                    folder.write_metrics(strategy.federation.history.lines)
+                written = True
+            progress.on_round(line)
 
         strategy = FedRecStrategy(
-            config, min_nodes=carrier.nodes, on_round=on_round, on_failure=on_failure
+            config,
+            min_nodes=carrier.nodes,
+            on_round=on_round,
+            on_failure=progress.on_failure,
+            run_folder=folder.path,
+            resume=resume,
+            stop=stop,
         )
-        carrier.start(strategy, app, run_config, sizes, _say)
+        carrier.start(strategy, app, run_config, sizes, progress.say)
     assert strategy.outcome is not None
     return strategy.outcome
-
-
-def _say(line: str) -> None:
-    """On stderr, where the progress is; stdout is for results."""
-    print(line, file=sys.stderr)
