@@ -23,11 +23,14 @@ __all__ = [
     "HeldOut",
     "ItemLists",
     "PersonalView",
+    "blocks",
+    "count_nan_rows",
     "excluded_items",
     "held_out",
     "rank_among_candidates",
     "rank_and_list",
     "rank_in_catalogue",
+    "refuse_nan",
     "top_k",
 ]
 
@@ -144,19 +147,19 @@ def rank_among_candidates(
     _check_rows(view, len(positives), len(candidates))
     ranked = np.flatnonzero(np.asarray(positives) >= 0)
     parts, nan_users = [], 0
-    for rows in _blocks(ranked, 1 + candidates.shape[1], budget):
+    for rows in blocks(ranked, 1 + candidates.shape[1], budget):
         items = np.concatenate([positives[rows][:, None], candidates[rows]], axis=1)
         tensor = torch.from_numpy(items.astype(np.int64))
         with torch.inference_mode():
             scores = view.candidates(torch.from_numpy(rows), tensor.clamp(min=0))
             padding = (tensor < 0).to(scores.device)
             scores = scores.masked_fill(padding, 0.0)
-            nan_users += _count_nan_rows(scores)
+            nan_users += count_nan_rows(scores)
             own = scores[:, :1]
             greater = torch.count_nonzero((scores > own) & ~padding, dim=1)
             ties = torch.count_nonzero((scores == own) & ~padding, dim=1) - 1
         parts.append(RankCounts(greater.cpu().numpy(), ties.cpu().numpy(), rows))
-    _refuse_nan(nan_users, len(ranked))
+    refuse_nan(nan_users, len(ranked))
     return RankCounts.concatenate(parts)
 
 
@@ -187,16 +190,16 @@ def rank_and_list(
     _check_rows(view, len(positives), len(excluded))
     ranked = np.flatnonzero(np.asarray(positives) >= 0)
     parts, lists, nan_users = [], [np.empty((0, k), dtype=np.int64)], 0
-    for rows in _blocks(ranked, view.num_items, budget):
+    for rows in blocks(ranked, view.num_items, budget):
         with torch.inference_mode():
             scores = view.catalogue(torch.from_numpy(rows))
-            nan_users += _count_nan_rows(scores)
+            nan_users += count_nan_rows(scores)
             which, items = excluded.entries(rows)
             targets = np.asarray(positives[rows], dtype=np.int64)
             greater, ties = _count_in_catalogue(scores, targets, which, items)
             lists.append(_best(scores, which, items, k))
         parts.append(RankCounts(greater, ties, rows))
-    _refuse_nan(nan_users, len(ranked))
+    refuse_nan(nan_users, len(ranked))
     return RankCounts.concatenate(parts), np.concatenate(lists)
 
 
@@ -210,16 +213,17 @@ def top_k(
     """
     _check_rows(view, len(excluded))
     lists, nan_users = [np.empty((0, k), dtype=np.int64)], 0
-    for rows in _blocks(np.array(users, dtype=np.int64), view.num_items, budget):
+    for rows in blocks(np.array(users, dtype=np.int64), view.num_items, budget):
         with torch.inference_mode():
             scores = view.catalogue(torch.from_numpy(rows))
-            nan_users += _count_nan_rows(scores)
+            nan_users += count_nan_rows(scores)
             lists.append(_best(scores, *excluded.entries(rows), k))
-    _refuse_nan(nan_users, len(users))
+    refuse_nan(nan_users, len(users))
     return np.concatenate(lists)
 
 
-def _blocks(rows: Ints, columns: int, budget: int) -> Iterator[Ints]:
+def blocks(rows: Ints, columns: int, budget: int) -> Iterator[Ints]:
+    """Cut ``rows`` so that ``columns`` float32 scores of each fit in ``budget`` bytes."""
     size = max(1, budget // (4 * max(columns, 1)))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
@@ -229,13 +233,15 @@ def _check_rows(view: PersonalView, *lengths: int) -> None:
     assert all(n == view.num_users for n in lengths), (view.num_users, lengths)
 
 
-def _count_nan_rows(scores: Tensor) -> int:
+def count_nan_rows(scores: Tensor) -> int:
+    """Count the rows that hold a nan."""
     # A row's sum is one quick pass; only a row whose sum is not finite can hold a nan.
     suspicious = ~torch.isfinite(scores.sum(dim=1))
     return int(torch.isnan(scores[suspicious]).any(dim=1).sum()) if suspicious.any() else 0
 
 
-def _refuse_nan(nan_users: int, users: int) -> None:
+def refuse_nan(nan_users: int, users: int) -> None:
+    """Raise where the scores of some users are not numbers."""
     if nan_users:
         raise FedRecError(
             f"scores of {nan_users} of {users} users are not numbers (nan): the training has "

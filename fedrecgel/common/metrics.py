@@ -1,11 +1,13 @@
-"""Hit ratio and NDCG of one held-out item per user, exact under ties, as sums that add.
+"""Ranking metrics of one held-out item per user, exact under ties, as sums that add.
 
 The held-out item of a user (the *positive*) is ranked among other items. A model may give several
 of them the same score; then the rank is not a number but uniform on ``greater + 1`` to
 ``greater + ties + 1``, and every metric here is the expectation over it. A model that scores
 everything alike gets exactly the level of chance, never more. With one relevant item the ideal DCG
 is 1, so NDCG at k is ``1 / log2(rank + 1)`` for ranks up to k and 0 beyond; the hit ratio at k is 1
-up to k and 0 beyond.
+up to k and 0 beyond, the reciprocal rank ``1 / rank`` up to k and 0 beyond. Recall then equals the
+hit ratio, precision is the hit ratio divided by k, and average precision is the reciprocal rank.
+Users with several held-out items: `fedrecgel.common.several`.
 
 Every user weighs the same, however many interactions they have.
 """
@@ -21,23 +23,30 @@ from fedrecgel.common.errors import FedRecError, ReplyError
 
 __all__ = [
     "CUTOFFS",
+    "KINDS",
     "NAMES",
     "MetricSums",
     "MetricValue",
     "RankCounts",
+    "discounts",
     "hit_ratio",
+    "mean_and_se",
     "metric",
+    "metric_names",
     "ndcg",
-    "paired_difference",
+    "parse_metric",
+    "reciprocal_rank",
+    "values_of",
 ]
 
 CUTOFFS = (5, 10, 15, 20)
 """List lengths k at which everything is reported."""
 
 NAMES = tuple(f"{kind}@{k}" for k in CUTOFFS for kind in ("hr", "ndcg"))
-"""``hr@5, ndcg@5, hr@10 ... ndcg@20``."""
+"""``hr@5, ndcg@5, hr@10 ... ndcg@20``: what travels as sums."""
 
-_NORMAL_975 = 1.959963984540054
+KINDS = ("hr", "ndcg", "mrr", "recall", "precision", "map")
+"""Every metric that can be asked for at any k, as ``kind@k``."""
 
 
 class MetricValue(TypedDict):
@@ -90,28 +99,71 @@ class RankCounts:
 
 def hit_ratio(counts: RankCounts, k: int) -> NDArray[np.float64]:
     """Return the probability that the positive is among the first ``k``, per user (n,)."""
-    places = np.clip(k - counts.greater, 0, counts.ties + 1)
-    return np.asarray(places / (counts.ties + 1), dtype=np.float64)
+    return _expected(counts, np.ones(k))
 
 
 def ndcg(counts: RankCounts, k: int) -> NDArray[np.float64]:
     """Return the expected ``1 / log2(rank + 1)`` up to rank ``k``, 0 beyond, per user (n,)."""
-    # gain[r] is the sum of the discounts of ranks 1..r, so a range of ranks is one difference.
-    gain = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(1, k + 1) + 1.0))])
+    return _expected(counts, discounts(k))
+
+
+def reciprocal_rank(counts: RankCounts, k: int) -> NDArray[np.float64]:
+    """Return the expected ``1 / rank`` up to rank ``k``, 0 beyond, per user (n,)."""
+    return _expected(counts, 1.0 / np.arange(1, k + 1))
+
+
+def discounts(k: int) -> NDArray[np.float64]:
+    """``1 / log2(rank + 1)`` of ranks 1 to ``k``."""
+    return np.asarray(1.0 / np.log2(np.arange(1, k + 1) + 1.0), dtype=np.float64)
+
+
+def _expected(counts: RankCounts, gains: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of ``gains`` (k,) over the ranks that are possible; ranks beyond k gain nothing."""
+    k = len(gains)
+    # total[r] is the sum over ranks 1..r, so a range of ranks is one difference.
+    total = np.concatenate([[0.0], np.cumsum(gains)])
     first = np.minimum(counts.greater, k)
     last = np.minimum(counts.greater + counts.ties + 1, k)
-    expected = (gain[last] - gain[first]) / (counts.ties + 1)
+    mean = (total[last] - total[first]) / (counts.ties + 1)
     # A difference of sums is off by one rounding; a rank that is certain has an exact value.
-    exact = np.where(first < k, 1.0 / np.log2(first + 2.0), 0.0)
-    return np.asarray(np.where(counts.ties == 0, exact, expected), dtype=np.float64)
+    exact = np.concatenate([gains, [0.0]])[first]
+    return np.asarray(np.where(counts.ties == 0, exact, mean), dtype=np.float64)
 
 
 def metric(name: str, counts: RankCounts) -> NDArray[np.float64]:
-    """Return the metric ``name`` (``hr@k`` or ``ndcg@k``, any k >= 1) per user (n,)."""
+    """Return the metric ``name`` (``hr@10``, ``mrr@5``, ... any k >= 1) per user (n,)."""
+    kind, k = parse_metric(name)
+    if kind in ("mrr", "map"):
+        return reciprocal_rank(counts, k)
+    if kind == "ndcg":
+        return ndcg(counts, k)
+    hits = hit_ratio(counts, k)
+    return hits / k if kind == "precision" else hits
+
+
+def parse_metric(name: str) -> tuple[str, int]:
+    """Split ``hr@10`` into kind and k."""
     kind, _, k = name.partition("@")
-    if kind not in ("hr", "ndcg") or not k.isdecimal() or int(k) < 1:
-        raise FedRecError(f"unknown metric {name!r}: use hr@k or ndcg@k, for example hr@10")
-    return hit_ratio(counts, int(k)) if kind == "hr" else ndcg(counts, int(k))
+    if kind not in KINDS or not k.isdecimal() or int(k) < 1:
+        known = ", ".join(KINDS)
+        raise FedRecError(f"unknown metric {name!r}: use {known} with @k, for example hr@10")
+    return kind, int(k)
+
+
+def metric_names(cutoffs: Iterable[int], kinds: Iterable[str] = KINDS) -> tuple[str, ...]:
+    """Names of every kind at every cutoff: ``hr@5, ndcg@5, ...``."""
+    chosen = tuple(kinds)
+    return tuple(f"{kind}@{k}" for k in cutoffs for kind in chosen)
+
+
+def values_of(counts: RankCounts, names: Iterable[str]) -> dict[str, MetricValue]:
+    """Return mean and standard error of each metric over the users of ``counts``."""
+    return {name: mean_and_se(metric(name, counts)) for name in names}
+
+
+def mean_and_se(each: NDArray[np.float64]) -> MetricValue:
+    """Return the mean of one number per user (n,) and its standard error."""
+    return _mean_and_se(len(each), float(each.sum()), float(np.square(each).sum()))
 
 
 class MetricSums:
@@ -194,38 +246,3 @@ def _mean_and_se(users: int, total: float, square: float) -> MetricValue:
         return {"value": mean, "se": None}
     variance = max(float(square) - users * mean * mean, 0.0) / (users - 1)
     return {"value": mean, "se": math.sqrt(variance / users)}
-
-
-def paired_difference(
-    a: RankCounts, b: RankCounts, names: Iterable[str] = NAMES
-) -> dict[str, dict[str, float | None]]:
-    """Measure how much better ``a`` is than ``b`` on the same users.
-
-    Both must rank the same users in the same order. Much of what makes a user easy or hard cancels
-    in their own difference, so this is far sharper than comparing two means with their errors.
-
-    Returns
-    -------
-    dict
-        For each name: ``value`` mean of a - b, ``se`` its standard error, ``low`` and ``high`` the
-        95 % interval (normal approximation), ``changed`` the share of users whose metric differs.
-        ``value`` is None without users; ``se``, ``low`` and ``high`` with fewer than two.
-    """
-    if not np.array_equal(a.users, b.users):
-        raise FedRecError(
-            f"the two runs rank different users ({len(a)} and {len(b)}): "
-            "compare runs on the same data set and split"
-        )
-    return {name: _difference(metric(name, a) - metric(name, b)) for name in names}
-
-
-def _difference(delta: NDArray[np.float64]) -> dict[str, float | None]:
-    users = len(delta)
-    if users == 0:
-        return dict.fromkeys(("value", "se", "low", "high", "changed"))
-    value, changed = float(delta.mean()), float(np.mean(delta != 0))
-    if users == 1:
-        return {"value": value, "se": None, "low": None, "high": None, "changed": changed}
-    se = float(delta.std(ddof=1)) / math.sqrt(users)
-    low, high = value - _NORMAL_975 * se, value + _NORMAL_975 * se
-    return {"value": value, "se": se, "low": low, "high": high, "changed": changed}

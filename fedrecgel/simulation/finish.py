@@ -13,7 +13,7 @@ from fedrecgel.common.metrics import RankCounts
 from fedrecgel.server.federation import Outcome
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
 from fedrecgel.simulation.plots import curves
-from fedrecgel.simulation.report import assemble, report_of_ranks
+from fedrecgel.simulation.report import assemble, report_of_ranks, with_sums
 from fedrecgel.simulation.rounds import training_summary
 
 IN_RESULT = ("preset", "settings", "nodes", "device", "backend")
@@ -91,8 +91,7 @@ def _report(outcome: Outcome, dataset: Dataset, state: Path) -> dict[str, Any]:
         trained_users=_by_dataset_user(outcome, dataset),
         trained_items=outcome.best.trained_items,
     )
-    # The federation's own sums are the result; the ranks above only add what sums cannot tell.
-    return {**report, "test": _sums(outcome)}
+    return with_sums(report, _sums(outcome))
 
 
 def _sums(outcome: Outcome) -> dict[str, Any]:

@@ -5,6 +5,8 @@ popular items are ties and ranked by expectation, so their order in the file dec
 is the expected metric of scores without any information, computed from the number of rivals.
 """
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from fedrecgel.common.evaluation import (
     rank_among_candidates,
     rank_in_catalogue,
 )
-from fedrecgel.common.metrics import MetricSums, MetricValue, RankCounts
+from fedrecgel.common.metrics import NAMES, MetricValue, RankCounts, values_of
 
 __all__ = [
     "PopularityView",
@@ -82,9 +84,10 @@ def chance_counts(held: HeldOut, num_items: int) -> dict[str, RankCounts]:
     return {"sampled": RankCounts(none, sampled, rows), "full": RankCounts(none, full, rows)}
 
 
-def values(counts: dict[str, RankCounts]) -> Values:
+def values(counts: Mapping[str, RankCounts], names: Iterable[str] = NAMES) -> Values:
     """Return means and standard errors of each ranking in ``counts``."""
-    return {ranking: MetricSums.from_counts(c).values() for ranking, c in counts.items()}
+    chosen = tuple(names)
+    return {ranking: values_of(c, chosen) for ranking, c in counts.items()}
 
 
 def popularity_report(dataset: Dataset, split: str) -> Values:

@@ -9,7 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,31 @@ from numpy.typing import NDArray
 import fedrecgel
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.evaluation import (
-    HeldOut,
     PersonalView,
     held_out,
     rank_among_candidates,
     rank_and_list,
     top_k,
 )
-from fedrecgel.common.metrics import RankCounts, paired_difference
+from fedrecgel.common.metrics import (
+    CUTOFFS,
+    MetricValue,
+    RankCounts,
+    metric,
+    metric_names,
+)
+from fedrecgel.common.rank_several import held_out_lists, rank_several
+from fedrecgel.common.resampling import bootstrap_interval, paired_difference
+from fedrecgel.common.several import values_of_several
+from fedrecgel.simulation.counted import count_candidates, count_items, count_users
+from fedrecgel.simulation.definitions import COMPARABLE, DEFINITIONS
+from fedrecgel.simulation.groups import by_activity, by_popularity
+from fedrecgel.simulation.lists import (
+    TOP,
+    describe_lists,
+    mean_overlap,
+    overlap_between_users,
+)
 from fedrecgel.simulation.references import (
     PopularityView,
     chance_counts,
@@ -44,6 +61,7 @@ from fedrecgel.simulation.sanity import sanity_warnings
 from fedrecgel.simulation.table import table
 
 __all__ = [
+    "SHOWN_KINDS",
     "MetricRow",
     "assemble",
     "best_by_test",
@@ -55,23 +73,14 @@ __all__ = [
     "report_of_ranks",
     "table",
     "versions",
+    "with_sums",
     "write_json",
 ]
 
-TOP = 10
-"""Length of the lists whose overlap is measured."""
+SHOWN_KINDS = ("hr", "ndcg", "mrr")
+"""What differs where one item is held out; the other kinds follow from these."""
 
-DEFINITIONS = {
-    "sampled": "the held-out item among at most 99 items the user never interacted with; "
-    "comparable with published tables, not with the full ranking",
-    "full": "the held-out item among all items but the user's other interactions before it",
-    "weighting": "every evaluated user counts once; se is the standard error over users",
-    "ties": "the rank is uniform over the tied places; metrics are expectations",
-    "model": "shared parameters of the chosen round with each user's private parameters as that "
-    "round found them; users never trained keep their initial ones",
-    "overlap": "mean number of items, of ten, that two users' lists share; lists leave out what "
-    "the user has interacted with and break ties by item index",
-}
+NAMES = metric_names(CUTOFFS, SHOWN_KINDS)
 
 
 def build_report(
@@ -82,6 +91,7 @@ def build_report(
     trained_users: NDArray[np.bool_],
     trained_items: NDArray[np.bool_],
     users: NDArray[np.int64] | None = None,
+    names: Iterable[str] = NAMES,
 ) -> dict[str, Any]:
     """Measure ``view`` on ``split``, once, with everything needed to judge the numbers.
 
@@ -92,19 +102,46 @@ def build_report(
     users
         Dataset index of each row of the view (default: all users in order). Fewer users show as
         ``evaluated`` below ``eligible``; references are computed on the same users.
+    names
+        Metrics to report, for example ``metric_names([1, 100], ["hr", "map"])``.
     """
     who = np.arange(dataset.num_users) if users is None else users
     held = held_out(dataset, split, users)
     full, lists = rank_and_list(view, held.positives, held.excluded, TOP)
     model = {"sampled": rank_among_candidates(view, held.positives, held.candidates), "full": full}
-    return report_of_ranks(
+    report = report_of_ranks(
         dataset,
         {ranking: RankCounts(c.greater, c.ties, who[c.users]) for ranking, c in model.items()},
         lists,
         split=split,
         trained_users=trained_users,
         trained_items=trained_items,
+        names=names,
     )
+    if getattr(dataset, "several", False):
+        report["several"] = several_report(dataset, view, split, users)
+    return report
+
+
+def several_report(
+    dataset: Dataset, view: PersonalView, split: str, users: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """Measure all held-out items of each user, where a split has several, beside popularity."""
+    held = held_out_lists(dataset, split, users)
+    lengths = np.diff(held.positives.offsets)
+    lengths = lengths[lengths > 0]
+    names = metric_names(CUTOFFS)
+    popular = PopularityView.of(dataset, len(held.positives))
+    found: dict[str, Any] = {
+        "evaluated": len(lengths),
+        "mean_positives": float(lengths.mean()) if len(lengths) else None,
+    }
+    for who, ranked in (("model", view), ("popularity", popular)):
+        found[who] = {
+            ranking: values_of_several(rank_several(ranked, held, full=full), names)
+            for ranking, full in (("sampled", False), ("full", True))
+        }
+    return found
 
 
 def report_of_ranks(
@@ -115,27 +152,37 @@ def report_of_ranks(
     split: str = "test",
     trained_users: NDArray[np.bool_],
     trained_items: NDArray[np.bool_],
+    names: Iterable[str] = NAMES,
 ) -> dict[str, Any]:
     """`build_report` from ranks and top-ten lists (n, 10) that were found before.
 
     ``users`` of the ranks are data set indices here, the same for both rankings.
     """
+    names = tuple(names)
     users = model["full"].users
     held = held_out(dataset, split, users)
-    own = RankCounts(model["full"].greater, model["full"].ties)
+    own = {ranking: RankCounts(c.greater, c.ties) for ranking, c in model.items()}
     popular, chance = popularity_counts(dataset, held), chance_counts(held, dataset.num_items)
+    both = {"model": own, "popularity": popular}
+    unseen = top_k(PopularityView.of(dataset, len(users)), own["full"].users, TOP, held.excluded)
     report: dict[str, Any] = {
-        split: values(model),
-        "popularity": values(popular),
-        "chance": values(chance),
-        "difference": {
-            r: paired_difference(RankCounts(c.greater, c.ties), popular[r])
-            for r, c in model.items()
+        split: values(own, names),
+        "popularity": values(popular, names),
+        "chance": values(chance, names),
+        "difference": {r: paired_difference(c, popular[r], names) for r, c in own.items()},
+        "intervals": {r: _intervals(c, names) for r, c in own.items()},
+        "users": count_users(dataset, split, model, trained_users, trained_users[users]),
+        "items": count_items(model, trained_items, trained_items[held.positives]),
+        "groups": {
+            "item_popularity": by_popularity(dataset, both, np.asarray(held.positives)),
+            "user_activity": by_activity(dataset, both, users),
         },
-        "users": _users(dataset, split, model, trained_users, trained_users[users]),
-        "items": _items(model, trained_items, trained_items[held.positives]),
-        "candidates": _candidates(held),
-        "overlap": _overlap(dataset, held, own, lists),
+        "candidates": count_candidates(held),
+        "lists": {
+            "model": describe_lists(lists, dataset),
+            "popularity": describe_lists(unseen, dataset),
+        },
+        "overlap": _overlap(dataset, unseen, lists),
         "split": split,
         "data": {
             "name": dataset.name,
@@ -145,6 +192,7 @@ def report_of_ranks(
         },
         "versions": versions(),
         "definitions": DEFINITIONS,
+        "comparable": COMPARABLE,
     }
     report["warnings"] = sanity_warnings(report, split)
     if split == "test" and np.any(np.asarray(dataset.validation_items) >= 0):
@@ -152,54 +200,14 @@ def report_of_ranks(
     return report
 
 
-def _users(
-    dataset: Dataset,
-    split: str,
-    model: dict[str, RankCounts],
-    trained_users: NDArray[np.bool_],
-    trained: NDArray[np.bool_],
-) -> dict[str, Any]:
-    eligible = dataset.test_items if split == "test" else dataset.validation_items
-    return {
-        "all": dataset.num_users,
-        "eligible": int(np.count_nonzero(np.asarray(eligible) >= 0)),
-        "evaluated": len(model["full"]),
-        "never_trained": int(np.count_nonzero(~trained_users)),
-        "trained_only": _part(model, trained),
-    }
-
-
-def _items(
-    model: dict[str, RankCounts], trained_items: NDArray[np.bool_], trained: NDArray[np.bool_]
-) -> dict[str, Any]:
-    unseen = int(np.count_nonzero(~trained))
-    return {
-        "all": len(trained_items),
-        "never_trained": int(np.count_nonzero(~trained_items)),
-        "positives_never_trained": unseen,
-        "positives_never_trained_share": unseen / len(trained) if len(trained) else None,
-        "trained_positives_only": _part(model, trained),
-    }
-
-
-def _part(model: dict[str, RankCounts], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    evaluated = int(np.count_nonzero(mask))
-    return {"evaluated": evaluated, **values({r: c.select(mask) for r, c in model.items()})}
-
-
-def _candidates(held: HeldOut) -> dict[str, int | None]:
-    evaluated = np.asarray(held.positives) >= 0
-    lengths = np.count_nonzero(np.asarray(held.candidates)[evaluated] >= 0, axis=1)
-    if not len(lengths):
-        return {"fewest": None, "most": None}
-    return {"fewest": int(lengths.min()), "most": int(lengths.max())}
+def _intervals(counts: RankCounts, names: Iterable[str]) -> dict[str, dict[str, float] | None]:
+    found = {name: bootstrap_interval(metric(name, counts)) for name in names}
+    return {n: None if i is None else {"low": i[0], "high": i[1]} for n, i in found.items()}
 
 
 def _overlap(
-    dataset: Dataset, held: HeldOut, ranked: RankCounts, lists: NDArray[np.int64]
+    dataset: Dataset, unseen: NDArray[np.int64], lists: NDArray[np.int64]
 ) -> dict[str, float | None]:
-    view = PopularityView.of(dataset, len(held.positives))
-    unseen = top_k(view, ranked.users, TOP, held.excluded)
     most = np.argsort(-dataset.train_counts, kind="stable")[:TOP]
     return {
         "between_users": overlap_between_users(lists, dataset.num_items),
@@ -208,25 +216,16 @@ def _overlap(
     }
 
 
-def overlap_between_users(lists: NDArray[np.int64], num_items: int) -> float | None:
-    """Return the mean number of items that two of the lists (n, k) share, over all pairs.
+def with_sums(
+    report: Mapping[str, Any], sums: Mapping[str, Mapping[str, MetricValue]]
+) -> dict[str, Any]:
+    """Put the sums that nodes sent (`MetricSums.values` by ranking) over the report's own cells.
 
-    -1 is padding; None below two lists. An item in c lists is shared by c (c - 1) / 2 pairs, so no
-    pair is ever looked at.
+    The federation's sums are the result; the ranks that the report is made of only add what sums
+    cannot tell, such as further metrics.
     """
-    users = len(lists)
-    if users < 2:
-        return None
-    counts = np.bincount(lists[lists >= 0], minlength=num_items).astype(np.float64)
-    return float((counts * (counts - 1)).sum() / (users * (users - 1)))
-
-
-def mean_overlap(a: NDArray[np.int64], b: NDArray[np.int64]) -> float | None:
-    """Return the mean number of items that ``a[i]`` and ``b[i]`` share; -1 is padding."""
-    if not len(a):
-        return None
-    shared = (a[:, :, None] == b[:, None, :]) & (a[:, :, None] >= 0)
-    return float(np.count_nonzero(shared) / len(a))
+    split = report["split"]
+    return {**report, split: {r: {**report[split][r], **cells} for r, cells in sums.items()}}
 
 
 def assemble(
