@@ -77,11 +77,15 @@ class EvaluationRound:
             When no node could evaluate.
         """
         parts: dict[int, dict[str, MetricSums]] = {}
+        hosted = {m.node_id: m.last - m.first for m in self._federation.roster.members}
         for reply in replies:
             node_id = reply.metadata.src_node_id
             try:
                 flat = unpack_metrics(reply.content)
-                parts[node_id] = {r: MetricSums.from_flat(flat, f"{r}.") for r in self._rankings}
+                own = {r: MetricSums.from_flat(flat, f"{r}.") for r in self._rankings}
+                if any(part.users > hosted.get(node_id, 0) for part in own.values()):
+                    raise ReplyError("wrong number of users")
+                parts[node_id] = own
             except ReplyError as error:
                 self._tally.add(Failure(node_id, f"refused: {error}"))
         if not parts:

@@ -1,5 +1,6 @@
 """The Flower Strategy: rounds over users, whatever carries the messages."""
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -276,7 +277,8 @@ class FedRecStrategy(Strategy):
         )
         line[split] = {r: found.values() for r, found in sums.items()}
         value, best = sums[ranking].value(name), federation.best
-        if best is None or split == "test" or value > best.value:
+        # A first evaluation over nobody gave nan, which no number exceeds.
+        if best is None or split == "test" or value > best.value or math.isnan(best.value):
             federation.remember(round, value)
         line["evaluation_seconds"] = time.perf_counter() - began
         federation.history.append(line)
