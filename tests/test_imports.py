@@ -30,7 +30,9 @@ KNOW_FLOWER = {
     "server/history.py",
     "server/strategy.py",
     "server/training.py",
+    "simulation/backends.py",
     "simulation/grid.py",
+    "simulation/ray.py",
 }
 
 

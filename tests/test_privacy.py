@@ -33,6 +33,7 @@ pytestmark = pytest.mark.flower
 
 Make = Callable[..., Any]
 SETTINGS = {"rounds": 2, "fraction": 0.5, "embedding_dim": 4, "init_std": 0.1, "evaluate_every": 1}
+VERSION = {"version", "messages"}
 ID_MARKS = (b"Quixote", b"-Zx")
 """Parts of every user id of ``small_data``."""
 
@@ -100,13 +101,13 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
 
     for request, reply in captured.grid.of_type("query"):
         assert len(request) == 0
-        fields = {"site", "users", "num_items", "catalogue", "validation_users"}
+        fields = {"site", "users", "num_items", "catalogue", "validation_users"} | VERSION
         assert list(reply) == ["hello"]
         assert set(reply["hello"]) == fields
 
     for request, reply in captured.grid.of_type("train"):
         assert set(request) == {"request", "users", "shared"}
-        assert set(request["request"]) == {"experiment", "round"}
+        assert set(request["request"]) == {"experiment", "round"} | VERSION
         assert set(request["users"]) == {"slots", "kept"}
         found = arrays_of(request)["shared"]
         assert {name: value.shape for name, value in found.items()} == shapes
@@ -128,7 +129,7 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
     sums = ("users", *(f"{name}.{part}" for name in NAMES for part in ("sum", "squares")))
     for request, reply in captured.grid.of_type("evaluate"):
         assert set(request) == {"request", "users", "shared"}
-        names = {"experiment", "round", "split", "full"}
+        names = {"experiment", "round", "split", "full"} | VERSION
         assert set(request["request"]) == names
         assert set(request["users"]) == {"accepted"}
         assert {n: v.shape for n, v in arrays_of(request)["shared"].items()} == shapes
@@ -221,15 +222,15 @@ ROWS = {"items": (torch.tensor([1]), torch.ones(1, 2))}
 def test_an_undeclared_tensor_is_not_packed(name: str) -> None:
     update = Update(ROWS, {"w": torch.ones(2), name: torch.ones(2)}, users=1)
     with pytest.raises(FederationError, match=f"'{name}'"):
-        pack_train_reply(TrainReply([update]), TENSORS)
+        pack_train_reply(TrainReply([update], 1), TENSORS)
     rows = {**ROWS, name: ROWS["items"]}
     with pytest.raises(FederationError, match=f"'{name}'"):
-        pack_train_reply(TrainReply([Update(rows, {}, users=1)]), TENSORS)
+        pack_train_reply(TrainReply([Update(rows, {}, users=1)], 1), TENSORS)
 
 
 @pytest.mark.parametrize("name", ["user", "adam_mean", "anything"])
 def test_an_undeclared_tensor_is_not_unpacked(name: str) -> None:
-    good = pack_train_reply(TrainReply([Update(ROWS, {"w": torch.ones(2)}, users=1)]), TENSORS)
+    good = pack_train_reply(TrainReply([Update(ROWS, {"w": torch.ones(2)}, users=1)], 1), TENSORS)
     unpack_train_reply(good, TENSORS)
     for key in (f"0/{name}", f"0/{name}/rows", f"0/w/{name}", f"1/{name}", name):
         arrays = {**dict(good["update"]), key: Array(np.ones(2, np.float32))}

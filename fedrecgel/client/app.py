@@ -4,12 +4,17 @@
 of the users (`fedrecgel.client.site.open_site`).
 """
 
-from flwr.app import Context, Message
+import functools
+import traceback
+from collections.abc import Callable
+
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedrecgel.client.evaluator import evaluate
 from fedrecgel.client.site import Site, algorithm_of, open_site
 from fedrecgel.client.trainer import train
+from fedrecgel.common.errors import FedRecError
 from fedrecgel.common.records import (
     pack_metrics,
     pack_train_reply,
@@ -19,14 +24,39 @@ from fedrecgel.common.records import (
 
 app = ClientApp()
 
+Handler = Callable[[Message, Context], Message]
+RAISED = 2
+"""Flower's code for an app that raised an exception."""
+
+
+def answered(handler: Handler) -> Handler:
+    """Answer what goes wrong: one line for what a person can mend, a traceback for a defect.
+
+    Flower would report only the exception's text, and print it for every message.
+    """
+
+    @functools.wraps(handler)
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return handler(message, context)
+        except FedRecError as error:
+            reason = str(error)
+        except Exception:
+            reason = traceback.format_exc()
+        return Message(Error(RAISED, reason), reply_to=message)
+
+    return answer
+
 
 @app.query()
+@answered
 def on_query(message: Message, context: Context) -> Message:
     """Say which site this is and how many users it hosts."""
     return Message(_site(context).hello().pack(), reply_to=message)
 
 
 @app.train()
+@answered
 def on_train(message: Message, context: Context) -> Message:
     """Train some of the users; reply with the sum of their shared gradients."""
     site, request = _site(context), unpack_train_request(message.content)
@@ -36,6 +66,7 @@ def on_train(message: Message, context: Context) -> Message:
 
 
 @app.evaluate()
+@answered
 def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate all users; reply with sums of metrics."""
     sums = evaluate(_site(context), unpack_evaluate_request(message.content))

@@ -17,12 +17,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedrecgel import __version__
 from fedrecgel.common.config import Scalar
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State, Tensors, Update, to_tensor
 
 CPU = torch.device("cpu")
+MESSAGES = 1
+"""Number of the format of all messages; raised when a record's names or meaning change."""
 NEVER = 0
 """Round of a user who was never trained; rounds count from 1."""
 
@@ -51,13 +54,20 @@ class Hello:
 
     def pack(self) -> RecordDict:
         """As Flower records."""
-        values: dict[str, Any] = dict(vars(self))
+        values: dict[str, Any] = {**vars(self), **_spoken()}
         return RecordDict({"hello": ConfigRecord(values)})
 
     @classmethod
     def unpack(cls, content: RecordDict) -> "Hello":
-        """From Flower records."""
-        record = _part(content.config_records, "hello")
+        """From Flower records.
+
+        Raises
+        ------
+        FederationError
+            When the node runs another version.
+        """
+        record = dict(_part(content.config_records, "hello"))
+        _refuse_other_version(record, f"node '{record.get('site', '?')}'", "the server")
         fields = {
             "site": str,
             "users": int,
@@ -67,7 +77,7 @@ class Hello:
         }
         if {name: type(value) for name, value in record.items()} != fields:
             raise ReplyError("the node's answer to the first query has other fields than expected")
-        hello = cls(**dict(record))
+        hello = cls(**record)
         if min(hello.users, hello.num_items, hello.validation_users) < 0:
             raise ReplyError("the node's answer to the first query holds negative counts")
         return hello
@@ -328,7 +338,7 @@ def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str 
 def _head(
     experiment: Experiment, values: dict[str, Any], shared: ArrayRecord, addressed: State
 ) -> RecordDict:
-    record = ConfigRecord({"experiment": experiment.key, **values})
+    record = ConfigRecord({"experiment": experiment.key, **_spoken(), **values})
     content = RecordDict({"request": record, "shared": shared})
     if addressed:
         content["addressed"] = pack_state(addressed)
@@ -337,6 +347,7 @@ def _head(
 
 def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
     record = dict(_part(content.config_records, "request"))
+    _refuse_other_version(record, "the server", "this node")
     try:
         experiment = Experiment(**json.loads(str(record.pop("experiment"))))
     except (KeyError, TypeError, ValueError):
@@ -344,6 +355,20 @@ def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
             "the server's message is not understood; run the same fedrecgel version on both sides"
         ) from None
     return experiment, record
+
+
+def _spoken() -> dict[str, Any]:
+    return {"version": __version__, "messages": MESSAGES}
+
+
+def _refuse_other_version(record: dict[str, Any], they: str, we: str) -> None:
+    """Take the version out of a record; another one may compute other numbers."""
+    theirs = {name: record.pop(name, "before 0.1.0") for name in _spoken()}
+    if theirs != _spoken():
+        raise FederationError(
+            f"{they} runs fedrecgel {theirs['version']} (messages {theirs['messages']}), {we} "
+            f"{__version__} (messages {MESSAGES}); install the same version on both"
+        )
 
 
 def _part(records: Any, name: str) -> Any:  # noqa: ANN401 - Flower's typed views share no base

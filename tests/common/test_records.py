@@ -126,7 +126,7 @@ def updates(draw: st.DrawFn) -> Update:
 @settings(deadline=None)
 @given(st.lists(updates(), min_size=1, max_size=3))
 def test_train_replies_round_trip(sent: list[Update]) -> None:
-    found = unpack_train_reply(travelled(pack_train_reply(TrainReply(sent), TENSORS)), TENSORS)
+    found = unpack_train_reply(travelled(pack_train_reply(TrainReply(sent, 1), TENSORS)), TENSORS)
     assert len(found.updates) == len(sent)
     for one, other in zip(found.updates, sent, strict=True):
         assert (one.users, one.loss, one.touched) == (other.users, other.loss, other.touched)
@@ -166,7 +166,7 @@ def good_reply() -> RecordDict:
         0.5,
         1,
     )
-    return pack_train_reply(TrainReply([update]), TENSORS)
+    return pack_train_reply(TrainReply([update], 1), TENSORS)
 
 
 def reply_with(arrays: Mapping[str, Any] | None = None, **metrics: Any) -> RecordDict:
@@ -331,9 +331,32 @@ def test_rows_without_their_index_are_refused(part: str) -> None:
     ],
 )
 def test_an_odd_hello_is_refused(changes: dict[str, Any]) -> None:
-    values = {**vars(Hello("a", 1, 9, "hash", 1)), **changes}
+    values = {**Hello("a", 1, 9, "hash", 1).pack().config_records["hello"], **changes}
     with pytest.raises(ReplyError, match="first query"):
         Hello.unpack(RecordDict({"hello": ConfigRecord(values)}))
+
+
+@pytest.mark.parametrize("changes", [{"version": "9.9.9"}, {"messages": 99}])
+def test_a_node_of_another_version_is_refused_in_one_line(changes: dict[str, Any]) -> None:
+    values = {**Hello("lab", 1, 9, "hash", 1).pack().config_records["hello"], **changes}
+    with pytest.raises(FederationError, match="node 'lab' runs fedrecgel .*same version") as found:
+        Hello.unpack(RecordDict({"hello": ConfigRecord(values)}))
+    assert "\n" not in str(found.value)
+
+
+def test_a_node_that_does_not_say_its_version_is_refused() -> None:
+    with pytest.raises(FederationError, match="node 'lab' runs fedrecgel before"):
+        Hello.unpack(RecordDict({"hello": ConfigRecord(vars(Hello("lab", 1, 9, "hash", 1)))}))
+
+
+@pytest.mark.parametrize("changes", [{"version": "9.9.9"}, {"messages": 99}])
+def test_a_server_of_another_version_is_refused_in_one_line(changes: dict[str, Any]) -> None:
+    experiment = Experiment("id", "fedncf", {}, 9)
+    nobody = np.zeros((1, 0), dtype=np.int64)
+    content = pack_train_request(TrainRequest(experiment, 1, nobody[0], nobody, {}), ArrayRecord())
+    content.config_records["request"].update(changes)
+    with pytest.raises(FederationError, match="the server runs fedrecgel .*same version"):
+        unpack_train_request(content)
 
 
 def test_no_hello_at_all_is_refused() -> None:
@@ -350,7 +373,7 @@ def test_metrics_that_are_not_finite_numbers_are_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", "{}", json.dumps({**vars(EXPERIMENT), "x": 1})]
 )
-def test_a_server_of_another_version_is_named(text: str) -> None:
+def test_a_damaged_experiment_is_one_line(text: str) -> None:
     request = TrainRequest(EXPERIMENT, 1, np.arange(1), np.zeros((1, 1), np.int64), {})
     content = pack_train_request(request, pack_state({}))
     content["request"]["experiment"] = text
