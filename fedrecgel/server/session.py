@@ -1,0 +1,148 @@
+"""A run's settings and its folder, from what was asked for: a new run, or one to go on with."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrecgel.common.algorithms.registry import make_config
+from fedrecgel.common.config import Config
+from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.errors import RunError
+from fedrecgel.common.presets import preset_config
+from fedrecgel.common.sizes import message_sizes
+from fedrecgel.common.state import resolve_device
+from fedrecgel.server.exchange import Failure
+from fedrecgel.server.run_folder import CONFIG, FORMAT, RunFolder
+from fedrecgel.server.strategy import FedRecStrategy
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run.
+
+    Attributes
+    ----------
+    head
+        Content of ``config.json``.
+    resume
+        Whether the folder's run goes on.
+    """
+
+    config: Config
+    head: dict[str, Any]
+    folder: RunFolder
+    resume: bool
+
+    @classmethod
+    def begin(
+        cls,
+        out: Path,
+        dataset: Dataset | None,
+        *,
+        algorithm: str | None = None,
+        preset: str | None = None,
+        settings: Mapping[str, Any],
+        nodes: int | None = None,
+        backend: str,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> "Session":
+        """Make the folder, or open it to resume; None stands for the folder's own or the default.
+
+        Parameters
+        ----------
+        dataset
+            The data set, where this machine has it.
+        nodes
+            How many there will be, if that is known.
+
+        Raises
+        ------
+        FedRecError
+            When a setting, the data or the folder will not do.
+        """
+        folder = RunFolder.open(out) if resume else None
+        head = folder.read_json(CONFIG) if folder is not None else {}
+        if folder is not None and dataset is not None:
+            _refuse_other_data(head, dataset, folder)
+        algorithm = algorithm or head.get("algorithm", "fedrecgel")
+        preset = preset or head.get("preset", "tuned")
+        if resume:
+            config = make_config(algorithm, {**head["settings"], **settings})
+        else:
+            name = dataset.name if dataset is not None else ""
+            config = preset_config(algorithm, preset, name, settings)
+        if dataset is not None:
+            message_sizes(config, dataset.num_items).refuse_large()
+        head = {
+            "format": FORMAT,
+            "algorithm": config.algorithm,
+            "preset": preset,
+            "settings": config.to_flat(),
+            "backend": backend,
+            "nodes": head.get("nodes", 1) if nodes is None else nodes,
+            "device": str(resolve_device(config.device)),
+        }
+        if dataset is not None:
+            path = str(dataset.path.resolve()) if dataset.path else None
+            head["data"] = {"path": path, "name": dataset.name, "hash": dataset.hash}
+        return cls(config, head, folder or RunFolder.create(out, overwrite), resume)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write ``config.json``; leave no folder behind when the block fails before any round."""
+        try:
+            if not self.resume:
+                self.folder.write_json(CONFIG, self.head)
+            yield
+        except BaseException:
+            if not self.resume and not self.folder.began:
+                shutil.rmtree(self.folder.path, ignore_errors=True)
+            raise
+
+    def strategy(
+        self,
+        *,
+        min_nodes: int,
+        wait: float = 60.0,
+        on_round: Callable[[dict[str, Any]], None],
+        on_failure: Callable[[str, Failure], None],
+        stop: Callable[[], bool] | None = None,
+    ) -> FedRecStrategy:
+        """The strategy, which writes ``metrics.jsonl`` and checkpoints as it goes."""
+        written = False
+
+        def after_round(line: dict[str, Any]) -> None:
+            nonlocal written
+            if "validation" in line or "test" in line:
+                if written:
+                    self.folder.append_metrics(line)
+                else:
+                    self.folder.write_metrics(strategy.federation.history.lines)
+                written = True
+            on_round(line)
+
+        strategy = FedRecStrategy(
+            self.config,
+            min_nodes=min_nodes,
+            wait=wait,
+            on_round=after_round,
+            on_failure=on_failure,
+            run_folder=self.folder.path,
+            resume=self.resume,
+            stop=stop,
+        )
+        return strategy
+
+
+def _refuse_other_data(head: Mapping[str, Any], dataset: Dataset, folder: RunFolder) -> None:
+    begun = head.get("data", {"name": "another data set", "hash": "unknown"})
+    if begun["hash"] != dataset.hash:
+        raise RunError(
+            f"{folder.path} is a run on {begun['name']} with hash {begun['hash'][:12]}, not "
+            f"{dataset.hash[:12]} of {dataset.path}; resume it with the same data, or begin a new "
+            "run"
+        )
