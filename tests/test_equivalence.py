@@ -21,7 +21,7 @@ from fedrecgel.common.state import State, Update
 from fedrecgel.simulation.grid import InProcessGrid
 
 SCORERS = ("dot", "neumf")
-TIMES = ("seconds", "evaluation_seconds")
+TIMES = ("seconds", "round_seconds", "evaluation_seconds")
 SMALL = {
     "embedding_dim": 4,
     "init_std": 0.1,

@@ -24,7 +24,7 @@ def update(**changes: Any) -> Update:
 
 
 def check(*updates: Update, users: int = 2, reduce: str = "sum") -> None:
-    check_reply(TrainReply(list(updates)), users, SHARED, TENSORS, reduce)
+    check_reply(TrainReply(list(updates), 1), users, SHARED, TENSORS, reduce)
 
 
 def with_value(value: float) -> torch.Tensor:
