@@ -20,21 +20,55 @@ def add_parser(subparsers: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "source",
         metavar="SOURCE",
         help="filmtrust, lastfm-2k, amazon-video, qb-article, ml-100k, ml-1m, synthetic, or the"
-        " path of a CSV, TSV or Parquet file or of a folder of such parts",
+        " path of a CSV, TSV, Parquet or JSON lines file (also .gz, .zst), of a folder of such"
+        " parts, or - for standard input",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to make")
     parser.add_argument("--overwrite", action="store_true", help="replace the data set in DIR")
     parser.add_argument("--protocol", default="default", help="default or paper")
     parser.add_argument("--seed", type=int, default=0, help="of ties, candidates, invented data")
-    parser.add_argument("--min-interactions", type=int, default=5, metavar="N")
     parser.add_argument("--num-candidates", type=int, default=99, metavar="N")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
-    _add_file_options(parser)
+    _add_filter_options(parser)
+    _add_split_options(parser)
+    add_file_options(parser)
     _add_synthetic_options(parser)
     parser.set_defaults(run=run)
 
 
-def _add_file_options(parser: argparse.ArgumentParser) -> None:
+def _add_filter_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("filter")
+    group.add_argument(
+        "--min-interactions", type=int, default=5, metavar="N", help="of a user (default 5)"
+    )
+    group.add_argument(
+        "--min-item-interactions", type=int, default=0, metavar="N", help="of an item (default 0)"
+    )
+    group.add_argument(
+        "--k-core", type=int, metavar="K", help="both at least K, repeated until it holds for all"
+    )
+
+
+def _add_split_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("split", "which interactions are for validation and test")
+    group.add_argument(
+        "--split",
+        default="leave-one-out",
+        metavar="KIND",
+        help="leave-one-out (default), time (all from --cut on) or share (the last of each user)",
+    )
+    group.add_argument(
+        "--cut",
+        help="of --split time: share of the events before it (default 0.9), a date, or a time of"
+        " the file",
+    )
+    group.add_argument(
+        "--share", type=float, help="of --split share: of each user's events (default 0.1)"
+    )
+
+
+def add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a file is to be read."""
     group = parser.add_argument_group("files", "what is not given is guessed and printed")
     for role in ("user", "item", "time", "rating"):
         group.add_argument(

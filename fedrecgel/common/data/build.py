@@ -5,24 +5,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrecgel.common.data.candidates import draw_candidates
-from fedrecgel.common.data.dataset import Arrays
+from fedrecgel.common.data.arrays import Arrays, arrange
+from fedrecgel.common.data.cut import find_cut
+from fedrecgel.common.data.filters import keep_minimum
+from fedrecgel.common.data.leakage import measure_leakage
+from fedrecgel.common.data.rules import Rules
 from fedrecgel.common.data.sources import Source
 from fedrecgel.common.data.split import (
-    TEST,
     TRAIN,
-    VALIDATION,
     Events,
     Split,
-    active_users,
+    chronological,
     earliest_item_last,
+    from_moment,
     hashed_ties,
-    latest_per_pair,
+    last_share,
     leave_one_out,
+    one_per_pair,
 )
 from fedrecgel.common.data.summary import count_events, count_split
 from fedrecgel.common.errors import DataError
-from fedrecgel.common.hashing import Keys, integers, mix, user_keys
+from fedrecgel.common.hashing import integers, mix, user_keys
+
+Column = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
@@ -30,52 +35,58 @@ class Built:
     """Everything that is written, but the manifest's head."""
 
     arrays: Arrays
-    tables: dict[str, dict[str, NDArray[np.generic]]]
+    tables: dict[str, dict[str, Column]]
     statistics: dict[str, dict[str, object]]
     report: dict[str, object]
 
 
-def build(
-    source: Source, protocol: str, seed: int, min_interactions: int, num_candidates: int
-) -> Built:
-    """Prepare the rows of a source; see ``prepare`` for the meaning of the settings."""
+def build(source: Source, rules: Rules) -> Built:
+    """Prepare the rows of a source; see ``prepare`` for the meaning of the rules."""
     raw = source.interactions
-    paper = protocol == "paper"
-    events = raw.events
-    if paper:
-        events = _paper_times(source, seed)
-    single = events if paper else latest_per_pair(events)
-    active = active_users(single, len(raw.user_ids), min_interactions)
-    kept = single.take(active[single.user])
-    if not len(kept):
-        raise DataError(
-            f"{source.name}: no user has {min_interactions} interactions; lower --min-interactions"
-        )
-    user_ids, item_ids = raw.user_ids[kept.users], raw.item_ids[kept.items]
-    kept = kept.renumbered()
-    keys = user_keys(str(i) for i in user_ids)
-    ties = (
-        earliest_item_last(kept)
-        if paper
-        else hashed_ties(seed, kept, keys, user_keys(str(i) for i in item_ids))
+    events = _paper_times(source, rules.seed) if rules.paper else raw.events
+    single = events
+    if not rules.paper:
+        single = one_per_pair(events, latest=rules.split != "time")
+    filtered = keep_minimum(single, rules.minimum)
+    if not len(filtered.events):
+        raise DataError(f"{source.name}: {rules.nobody_left()}")
+    split, cut = _split(source, rules, filtered.events)
+    warm = _without_cold_users(split, source)
+    user_ids, item_ids = raw.user_ids[warm.events.users], raw.item_ids[warm.events.items]
+    kept = warm.renumbered()
+    arrays = arrange(
+        user_ids,
+        item_ids,
+        user_keys(user_ids.tolist()),
+        kept.events.user,
+        kept.events.item,
+        kept.part,
+        rules.seed,
+        rules.num_candidates,
+        several=rules.split != "leave-one-out",
     )
-    split = leave_one_out(kept, ties, validation=not paper)
-    arrays = _arrays(split, user_ids, item_ids, keys, seed, num_candidates)
-    below = len(single.users) - len(user_ids)
     report = {
         **raw.report,
         "duplicates_merged": len(events) - len(single),
-        "users_below_minimum": below,
-        "rows_below_minimum": len(single) - len(kept),
-        "rows_kept": len(kept),
-        "users_with_ties": split.tied_users,
+        "users_below_minimum": filtered.users,
+        "items_below_minimum": filtered.items,
+        "filter_rounds": filtered.rounds,
+        "rows_below_minimum": len(single) - len(filtered.events),
+        "rows_of_cold_users": len(filtered.events) - len(kept.events),
+        "rows_kept": len(kept.events),
+        "users_with_ties": kept.tied_users,
+        "leakage": _leakage(rules, source, split),
+        "cut": cut,
     }
     statistics = {
         "raw": count_events(raw.events),
-        "filtered": count_events(kept),
-        "split": count_split(split, arrays, num_candidates),
+        "filtered": count_events(filtered.events),
+        "split": {
+            **count_split(kept, arrays, rules.num_candidates),
+            "cold_users": len(filtered.events.users) - len(user_ids),
+        },
     }
-    return Built(arrays, _tables(split, arrays), statistics, report)
+    return Built(arrays, _tables(kept, arrays), statistics, report)
 
 
 def _paper_times(source: Source, seed: int) -> Events:
@@ -96,46 +107,48 @@ def _paper_times(source: Source, seed: int) -> Events:
     return Events(events.user, events.item, time, np.ones(len(events), dtype=bool))
 
 
-def _arrays(
-    split: Split,
-    user_ids: NDArray[np.str_],
-    item_ids: NDArray[np.str_],
-    keys: Keys,
-    seed: int,
-    num_candidates: int,
-) -> Arrays:
-    events, part = split.events, split.part
-    train = part == TRAIN
-    counts = np.bincount(events.user[train], minlength=len(user_ids))
-    held_out, drawn = [], []
-    for name, value in (("validation", VALIDATION), ("test", TEST)):
-        chosen = np.full(len(user_ids), -1, dtype=np.int32)
-        chosen[events.user[part == value]] = events.item[part == value]
-        candidates = np.full((len(user_ids), num_candidates), -1, dtype=np.int32)
-        if (chosen >= 0).any():
-            candidates = draw_candidates(
-                seed, name, keys, events.user, events.item, len(item_ids), num_candidates
-            )
-            candidates[chosen < 0] = -1
-        held_out.append(chosen)
-        drawn.append(candidates)
-    return {
-        "user_ids": user_ids,
-        "item_ids": item_ids,
-        "train_items": events.item[train].astype(np.int32),
-        "train_offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        "validation_items": held_out[0],
-        "test_items": held_out[1],
-        "validation_candidates": drawn[0],
-        "test_candidates": drawn[1],
-    }
+def _split(source: Source, rules: Rules, events: Events) -> tuple[Split, dict[str, object] | None]:
+    """Order the events by the rule of ties and split them."""
+    raw = source.interactions
+    if rules.paper:
+        ties: Column = earliest_item_last(events)
+    else:
+        user_key, item_key = user_keys(raw.user_ids.tolist()), user_keys(raw.item_ids.tolist())
+        ties = hashed_ties(rules.seed, events, user_key, item_key)
+    ordered = chronological(events, ties)
+    if rules.split == "share":
+        return last_share(ordered, rules.share), None
+    if rules.split == "time":
+        cut, facts = find_cut(ordered, rules.cut, raw.report.get("times"), source.name)
+        return from_moment(ordered, cut), facts
+    return leave_one_out(ordered, validation=not rules.paper), None
 
 
-def _tables(split: Split, arrays: Arrays) -> dict[str, dict[str, NDArray[np.generic]]]:
+def _without_cold_users(split: Split, source: Source) -> Split:
+    """Leave out users without train events: no device has anything to learn from."""
+    trained = np.bincount(split.events.user[split.part == TRAIN], minlength=1) > 0
+    if not trained.any():
+        raise DataError(f"{source.name}: the split leaves nothing to train on; choose another")
+    users = split.events.user
+    warm = trained[np.minimum(users, len(trained) - 1)] & (users < len(trained))
+    return split if warm.all() else split.take(warm)
+
+
+def _leakage(rules: Rules, source: Source, split: Split) -> dict[str, object] | None:
+    """Measure the future in training: under this split, and under leave-one-out beside it."""
+    if source.file_order or not source.interactions.events.timed.any():
+        return None
+    own = measure_leakage(split)
+    if rules.split == "leave-one-out":
+        return {"leave-one-out": own}
+    return {rules.split: own, "leave-one-out": measure_leakage(leave_one_out(split.events))}
+
+
+def _tables(split: Split, arrays: Arrays) -> dict[str, dict[str, Column]]:
     events = split.events
     train = split.part == TRAIN
     user_ids, item_ids = arrays["user_ids"], arrays["item_ids"]
-    interactions: dict[str, NDArray[np.generic]] = {
+    interactions: dict[str, Column] = {
         "user": events.user.astype(np.int32),
         "item": events.item.astype(np.int32),
         "part": split.part,

@@ -1,35 +1,22 @@
 """A prepared data set: train items, held-out items and candidates of every user, as flat arrays."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrecgel.common.data.candidates import draw_candidates
+from fedrecgel.common.data.arrays import ARRAYS, LISTS, Arrays, arrange, by_name
 from fedrecgel.common.data.manifest import Manifest, arrays_hash, file_hash, read_manifest
+from fedrecgel.common.data.split import TEST, TRAIN, VALIDATION
 from fedrecgel.common.errors import DataError
 from fedrecgel.common.hashing import Keys, user_keys
 
-
-class Arrays(TypedDict):
-    """The arrays of a data set by name; their meaning stands at ``Dataset``."""
-
-    user_ids: NDArray[np.str_]
-    item_ids: NDArray[np.str_]
-    train_items: NDArray[np.int32]
-    train_offsets: NDArray[np.int64]
-    validation_items: NDArray[np.int32]
-    test_items: NDArray[np.int32]
-    validation_candidates: NDArray[np.int32]
-    test_candidates: NDArray[np.int32]
-
-
-ARRAYS = tuple(Arrays.__annotations__)
+__all__ = ["Dataset", "by_name", "from_arrays", "make_dataset"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +43,23 @@ class Dataset:
     """``(N + 1,)`` user u's train items are ``train_items[train_offsets[u]:train_offsets[u + 1]]``.
     """
     validation_items: NDArray[np.int32]
-    """``(N,)``, -1 where a user has none."""
+    """``(N,)``, -1 where a user has none; the earliest of them where a user has several."""
     test_items: NDArray[np.int32]
-    """``(N,)``, -1 where a user has none."""
+    """``(N,)``, as ``validation_items``."""
     validation_candidates: NDArray[np.int32]
     """``(N, C)`` distinct never-interacted items; -1 at the end where there are fewer, and in the
     whole row of a user without validation item."""
     test_candidates: NDArray[np.int32]
     """``(N, C)``, as ``validation_candidates``."""
+    validation_lists: NDArray[np.int32] | None = None
+    """``(V,)`` where users may have several: all of them, user after user, in time order; else
+    None, as the three below. Read them by `held_out`."""
+    validation_list_offsets: NDArray[np.int64] | None = None
+    """``(N + 1,)``, as ``train_offsets``."""
+    test_lists: NDArray[np.int32] | None = None
+    """``(W,)``"""
+    test_list_offsets: NDArray[np.int64] | None = None
+    """``(N + 1,)``"""
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = False) -> "Dataset":
@@ -73,7 +69,9 @@ class Dataset:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        arrays = {name: _load_array(folder, name, manifest) for name in ARRAYS}
+        several = manifest.split != "leave-one-out"
+        names = (*ARRAYS, *LISTS) if several else ARRAYS
+        arrays = {name: _load_array(folder, name, manifest) for name in names}
         data = cls(folder, manifest, **cast(Arrays, arrays))
         data._check_shapes()
         if verify:
@@ -103,6 +101,29 @@ class Dataset:
     @property
     def hash(self) -> str:
         return self.manifest.hash
+
+    @property
+    def split(self) -> str:
+        return self.manifest.split
+
+    @property
+    def several(self) -> bool:
+        """Whether users may have several held-out items of a kind."""
+        return self.test_lists is not None
+
+    def held_out(self, split: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return all ``validation`` or ``test`` items and the offsets of each user's, as in train.
+
+        Works for every split; under leave-one-out a user has one or none.
+        """
+        if split not in ("validation", "test"):
+            raise DataError(f"unknown split {split!r}: use 'validation' or 'test'")
+        items, offsets = getattr(self, f"{split}_lists"), getattr(self, f"{split}_list_offsets")
+        if items is not None and offsets is not None:
+            return items, offsets
+        single = np.asarray(getattr(self, f"{split}_items"))
+        there = single >= 0
+        return single[there], np.concatenate([[0], np.cumsum(there)]).astype(np.int64)
 
     @cached_property
     def user_keys(self) -> Keys:
@@ -137,7 +158,8 @@ class Dataset:
 
     def arrays(self) -> Arrays:
         """All arrays by name."""
-        return cast(Arrays, {name: getattr(self, name) for name in ARRAYS})
+        names = (*ARRAYS, *LISTS) if self.several else ARRAYS
+        return cast(Arrays, {name: getattr(self, name) for name in names})
 
     def verify(self) -> None:
         """Compare every file (or, in memory, the arrays) with the hashes of the manifest."""
@@ -151,19 +173,18 @@ class Dataset:
 
     def _check_shapes(self) -> None:
         users = self.num_users
-        wrong = [
-            name
-            for name, length in {
-                "train_offsets": users + 1,
-                "validation_items": users,
-                "test_items": users,
-                "validation_candidates": users,
-                "test_candidates": users,
-            }.items()
-            if len(getattr(self, name)) != length
-        ]
+        lengths = {"train_offsets": users + 1}
+        for kind in ("validation", "test"):
+            lengths |= {f"{kind}_items": users, f"{kind}_candidates": users}
+            if self.several:
+                lengths[f"{kind}_list_offsets"] = users + 1
+        wrong = [name for name, length in lengths.items() if len(getattr(self, name)) != length]
         if not wrong and self.train_offsets[-1] != len(self.train_items):
             wrong = ["train_items"]
+        for kind in ("validation", "test") if not wrong else ():
+            items, offsets = self.held_out(kind)
+            if offsets[-1] != len(items):
+                wrong = [f"{kind}_lists"]
         if wrong:
             where = f"{self.path}/arrays/{wrong[0]}.npy" if self.path else wrong[0]
             raise DataError(f"{where} does not fit the other arrays; {_remake(self.manifest)}")
@@ -171,45 +192,43 @@ class Dataset:
 
 def make_dataset(
     train: Sequence[Sequence[int]],
-    validation: Sequence[int],
-    test: Sequence[int],
+    validation: Sequence[int] | Sequence[Sequence[int]],
+    test: Sequence[int] | Sequence[Sequence[int]],
     num_items: int,
     seed: int = 0,
     *,
     num_candidates: int = 99,
     user_ids: Sequence[str] | None = None,
 ) -> Dataset:
-    """Build a small data set in memory from item indices (-1 in ``validation`` or ``test``: none).
+    """Build a small data set in memory from item indices.
 
-    Users are called u0, u1, ... unless ``user_ids`` names them, items i0, i1, ...
+    ``validation`` and ``test`` have an item for each user (-1: none), or a list for each user, as
+    a split by time has them. Users are called u0, u1, ... unless ``user_ids`` names them, items
+    i0, i1, ...
     """
-    lengths = [len(items) for items in train]
     names = list(user_ids) if user_ids is not None else [f"u{u}" for u in range(len(train))]
-    held_out = [np.asarray(part, dtype=np.int32) for part in (validation, test)]
-    users = np.repeat(np.arange(len(train)), lengths)
-    items = np.array([i for row in train for i in row], dtype=np.int32)
-    everyone = np.arange(len(train))
-    known_users = np.concatenate([users, *(everyone[part >= 0] for part in held_out)])
-    known_items = np.concatenate([items, *(part[part >= 0] for part in held_out)])
-    keys = user_keys(names)
-    drawn = []
-    for purpose, part in zip(("validation", "test"), held_out, strict=True):
-        candidates = draw_candidates(
-            seed, purpose, keys, known_users, known_items, num_items, num_candidates
-        )
-        candidates[part < 0] = -1
-        drawn.append(candidates)
-    arrays: Arrays = {
-        "user_ids": np.array(names, dtype=np.str_),
-        "item_ids": np.array([f"i{i}" for i in range(num_items)], dtype=np.str_),
-        "train_items": items,
-        "train_offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        "validation_items": held_out[0],
-        "test_items": held_out[1],
-        "validation_candidates": drawn[0],
-        "test_candidates": drawn[1],
-    }
-    return from_arrays(arrays, Manifest(name="memory", protocol="default", seed=seed))
+    several = any(not isinstance(held, int | np.integer) for held in (*validation, *test))
+    rows = [
+        (user, item, part)
+        for user in range(len(train))
+        for part, lists in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
+        for item in np.atleast_1d(np.asarray(lists[user], dtype=np.int64)).tolist()
+        if item >= 0
+    ]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    arrays = arrange(
+        np.array(names, dtype=np.str_),
+        np.array([f"i{i}" for i in range(num_items)], dtype=np.str_),
+        user_keys(names),
+        table[:, 0],
+        table[:, 1],
+        table[:, 2].astype(np.int8),
+        seed,
+        num_candidates,
+        several=several,
+    )
+    split = "share" if several else "leave-one-out"
+    return from_arrays(arrays, Manifest(name="memory", protocol="default", seed=seed, split=split))
 
 
 def from_arrays(arrays: Arrays, manifest: Manifest) -> Dataset:
@@ -217,11 +236,6 @@ def from_arrays(arrays: Arrays, manifest: Manifest) -> Dataset:
     data = Dataset(None, replace(manifest, hash=arrays_hash(by_name(arrays))), **arrays)
     data._check_shapes()
     return data
-
-
-def by_name(arrays: Arrays) -> Mapping[str, NDArray[np.generic]]:
-    """Return the arrays as a plain mapping."""
-    return cast(Mapping[str, NDArray[np.generic]], arrays)
 
 
 def _load_array(folder: Path, name: str, manifest: Manifest) -> NDArray[np.generic]:

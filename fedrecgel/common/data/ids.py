@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 LONGEST = 256
@@ -22,15 +21,17 @@ class Coded:
     ids: NDArray[np.str_]
 
 
-def code_ids(column: pa.Array) -> Coded:
-    """Give numbers to the ids of a string column.
+def code_ids(column: pa.ChunkedArray) -> Coded:
+    """Give numbers to the ids of a column of strings, of dictionary type.
 
     Blanks around an id do not count. Where every id of the column is a whole number, ``12.0`` is
     ``12``; otherwise ids are left as they are (``007`` is not ``7``; ``NA`` and ``null`` are ids).
     Ids are sorted as numbers where all are whole numbers, else as text.
     """
-    encoded = pc.dictionary_encode(column)
-    raw = [text.strip() for text in encoded.dictionary.to_pylist()]
+    if not column.num_chunks:
+        return Coded(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.str_))
+    chunks = column.unify_dictionaries().chunks
+    raw = [text.strip() for text in chunks[0].dictionary.to_pylist()]
     names, numeric = _without_fractions(raw)
     distinct = sorted(
         {name for name in names if name and len(name) <= LONGEST and "\x00" not in name},
@@ -39,8 +40,8 @@ def code_ids(column: pa.Array) -> Coded:
     position = {name: index for index, name in enumerate(distinct)}
     missing = {"": -1}
     table = np.array([missing.get(n, position.get(n, -2)) for n in names], dtype=np.int64)
-    indices = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    codes = table[indices] if len(table) else np.empty(0, dtype=np.int64)
+    parts = [table[np.asarray(chunk.indices)] for chunk in chunks if len(chunk)]
+    codes = np.concatenate([np.empty(0, dtype=np.int64), *parts])
     return Coded(codes, np.array(distinct, dtype=np.str_))
 
 

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from fedrecgel.common.data.guess import BLANKS, Layout, fields_of, reader
 
 _MOST_JOINED = 20
+_LONGEST_JOIN = 10 * _MOST_JOINED
 _MOST_FAILED_JOINS = 1_000
+Record = tuple[int, int, list[str]]
+"""First line and last line, from 0, and fields."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,10 @@ class Rows:
     bad: dict[str, NDArray[np.int64]]
     """Line numbers of rows that could not be split, by reason."""
     blank: int
-    repeated_headers: int
+    headers: int
+    """Lines equal to the header, the first one included."""
+    rest: int
+    """Line, from 0, where a record begins that the block does not hold to its end."""
 
 
 def split_lines(data: bytes) -> pa.Array:
@@ -46,15 +52,20 @@ def first_lines(lines: pa.Array, count: int = 200) -> list[str]:
     return [line for line in head if line.strip(" \t\r\f\v")][:count]
 
 
-def split_rows(lines: pa.Array, layout: Layout) -> Rows:
-    """Split every line into the columns of the layout."""
+def split_rows(
+    lines: pa.Array, layout: Layout, header: str | None = None, *, last: bool = True
+) -> Rows:
+    """Split every line into the columns of the layout.
+
+    ``header`` is the text of the header line, wherever it stands. Unless the block is the ``last``
+    one, a quoted record that may go on in the next block is left for it.
+    """
     trimmed = pc.ascii_trim_whitespace(lines)
     blank = _mask(pc.equal(trimmed, ""))
     todo = ~blank
-    repeated = 0
-    if layout.header is not None:
-        headers = _mask(pc.equal(trimmed, pc.utf8_trim_whitespace(_first(trimmed, todo))))
-        repeated = int(headers.sum()) - 1
+    headers = np.zeros(len(lines), dtype=bool)
+    if header is not None:
+        headers = _mask(pc.equal(trimmed, header.strip()))
         todo &= ~headers
     nul = todo & _mask(pc.match_substring(lines, "\x00"))
     todo &= ~nul
@@ -62,11 +73,14 @@ def split_rows(lines: pa.Array, layout: Layout) -> Rows:
     quoted = todo & _mask(pc.match_substring(lines, '"')) & has_quotes
     if quoted.any() and layout.separator != BLANKS:
         lines, quoted = _drop_plain_quotes(lines, quoted, layout.separator)
-    records, unclosed, wrong = _split_quoted(lines, np.flatnonzero(quoted), layout)
-    for first, last, _ in records:
-        todo[first : last + 1] = False
+    records, unclosed, wrong, rest = _split_quoted(lines, np.flatnonzero(quoted), layout, last)
+    for first, end, _ in records:
+        todo[first : end + 1] = False
+    for mask in (todo, nul, blank, headers):
+        mask[rest:] = False
     plain = np.flatnonzero(todo & ~quoted)
-    fields, offsets = _split_plain(lines.take(pa.array(plain)), layout.separator)
+    rows = lines if len(plain) == len(lines) else lines.take(pa.array(plain))
+    fields, offsets = _split_plain(rows, layout.separator)
     widths = np.diff(offsets)
     good = widths == layout.width
     where = np.concatenate([plain[good], np.array([r[0] for r in records], dtype=np.int64)])
@@ -74,8 +88,10 @@ def split_rows(lines: pa.Array, layout: Layout) -> Rows:
     columns = {}
     for role, k in layout.columns.items():
         simple = fields.take(pa.array(offsets[:-1][good] + k))
-        special = pa.array([record[2][k] for record in records], type=pa.large_string())
-        columns[role] = pa.concat_arrays([simple, special]).take(pa.array(order))
+        if records:
+            special = pa.array([record[2][k] for record in records], type=pa.large_string())
+            simple = pa.concat_arrays([simple, special]).take(pa.array(order))
+        columns[role] = simple
     bad = {"NUL byte": np.flatnonzero(nul) + 1, "quote not closed or misplaced": unclosed + 1}
     ragged = dict(wrong)
     for width in np.unique(widths[~good]):
@@ -83,15 +99,11 @@ def split_rows(lines: pa.Array, layout: Layout) -> Rows:
         ragged[int(width)] = np.sort(np.concatenate([ragged.get(int(width), found[:0]), found]))
     for width, found in ragged.items():
         bad[f"{width} fields instead of {layout.width}"] = found + 1
-    return Rows(columns, where[order] + 1, bad, int(blank.sum()), repeated)
+    return Rows(columns, where[order] + 1, bad, int(blank.sum()), int(headers.sum()), rest)
 
 
 def _mask(values: pa.Array) -> NDArray[np.bool_]:
     return np.array(values.to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _first(values: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
-    return values[int(np.argmax(where))]
 
 
 def _split_plain(lines: pa.Array, separator: str) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -115,11 +127,12 @@ def _drop_plain_quotes(
 
 
 def _split_quoted(
-    lines: pa.Array, where: NDArray[np.int64], layout: Layout
-) -> tuple[list[tuple[int, int, list[str]]], NDArray[np.int64], dict[int, NDArray[np.int64]]]:
-    """Split lines with quotes; give (first line, last line, fields), and the bad ones."""
+    lines: pa.Array, where: NDArray[np.int64], layout: Layout, last_block: bool
+) -> tuple[list[Record], NDArray[np.int64], dict[int, NDArray[np.int64]], int]:
+    """Split lines with quotes; give the records, the bad lines, and where the rest begins."""
     texts = lines.take(pa.array(where)).to_pylist()
-    records: list[tuple[int, int, list[str]]] = []
+    records: list[Record] = []
+    rest = len(lines)
     unclosed: list[int] = []
     wrong: dict[int, list[int]] = {}
     done, failed = -1, 0
@@ -132,6 +145,9 @@ def _split_quoted(
             joined = None
             if failed < _MOST_FAILED_JOINS:
                 joined = _join(lines, where[position:], layout)
+            if joined is None and not last_block and line >= len(lines) - _LONGEST_JOIN:
+                rest = line
+                break
             if joined is None:
                 failed += 1
                 unclosed.append(line)
@@ -143,7 +159,7 @@ def _split_quoted(
         records.append((line, last, fields))
         done = last
     ragged = {width: np.array(found, dtype=np.int64) for width, found in wrong.items()}
-    return records, np.array(unclosed, dtype=np.int64), ragged
+    return records, np.array(unclosed, dtype=np.int64), ragged, rest
 
 
 def _join(
@@ -154,7 +170,7 @@ def _join(
         return None
     first = int(where[0])
     for last in where[1:_MOST_JOINED].tolist():
-        if last - first > 10 * _MOST_JOINED:
+        if last - first > _LONGEST_JOIN:
             return None
         texts = lines.slice(first, last - first + 1).to_pylist()
         ends = [text + "\n" for text in texts[:-1]] + texts[-1:]

@@ -17,7 +17,8 @@ import fedrecgel
 from fedrecgel.common.errors import DataError
 
 FORMAT = "fedrecgel-dataset"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: lists of held-out items under splits with several a user. Version 1 is read as 2."""
 MANIFEST = "manifest.json"
 
 
@@ -30,6 +31,8 @@ class Manifest:
     protocol: str
     """``default`` or ``paper``."""
     seed: int
+    split: str = "leave-one-out"
+    """``leave-one-out``, ``time`` or ``share``; with the latter two the arrays have lists."""
     hash: str = ""
     """sha256 over all arrays: two data sets with equal hashes hold the same numbers."""
     command: str = "fedrecgel prepare SOURCE --out DIR"
@@ -62,12 +65,15 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f"{folder / MANIFEST} is not the manifest of a data set; {remake}")
     command = content.get("command", "fedrecgel prepare SOURCE --out DIR")
-    if content.get("format_version") != FORMAT_VERSION:
+    version = content.get("format_version")
+    if version == 1:
+        content["split"] = "leave-one-out"
+    elif version != FORMAT_VERSION:
         raise DataError(
-            f"{folder} has data format version {content.get('format_version')}, this is fedrecgel"
+            f"{folder} has data format version {version}, this is fedrecgel"
             f" {fedrecgel.__version__} with version {FORMAT_VERSION}; remake it: {command}"
         )
-    kinds = {"name": str, "protocol": str, "seed": int, "hash": str, "command": str}
+    kinds = {"name": str, "protocol": str, "seed": int, "hash": str, "command": str, "split": str}
     values: dict[str, Any] = {}
     for name in (entry.name for entry in fields(Manifest)):
         values[name] = content.get(name)

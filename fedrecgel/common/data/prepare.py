@@ -4,16 +4,15 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedrecgel.common.data.arrays import by_name
 from fedrecgel.common.data.build import build
-from fedrecgel.common.data.dataset import Dataset, by_name
+from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.data.files import stored
 from fedrecgel.common.data.manifest import Manifest, library_versions
+from fedrecgel.common.data.rules import Rules, describe_rules, make_rules
 from fedrecgel.common.data.sources import SYNTHETIC, Source, open_source
 from fedrecgel.common.data.store import check_target, write_data_set
-from fedrecgel.common.data.summary import describe_rules
 from fedrecgel.common.data.synthetic import SyntheticSettings
-from fedrecgel.common.errors import ConfigError
-
-PROTOCOLS = ("default", "paper")
 
 
 def prepare(
@@ -23,6 +22,11 @@ def prepare(
     protocol: str = "default",
     seed: int = 0,
     min_interactions: int = 5,
+    min_item_interactions: int = 0,
+    k_core: int | None = None,
+    split: str = "leave-one-out",
+    cut: str | float | None = None,
+    share: float | None = None,
     user_column: str | int | None = None,
     item_column: str | int | None = None,
     time_column: str | int | None = None,
@@ -45,7 +49,8 @@ def prepare(
     ----------
     source
         A known name (filmtrust, lastfm-2k, amazon-video, qb-article, ml-100k, ml-1m),
-        ``synthetic``, or a CSV, TSV or Parquet file or a folder of such parts.
+        ``synthetic``, a CSV, TSV, Parquet or JSON lines file, packed by gzip or zstd or not, a
+        folder of such parts, or ``-`` for standard input.
     out
         The folder to make.
     protocol
@@ -55,7 +60,18 @@ def prepare(
     seed
         Of ties, invented times, candidates and synthetic data.
     min_interactions
-        Users with fewer are left out, in a single pass; items are not filtered.
+        Users with fewer are left out, in a single pass.
+    min_item_interactions
+        Items with fewer are left out, in the same pass.
+    k_core
+        Sets both minima to this and repeats until every user and item left has as many.
+    split
+        ``leave-one-out``; ``time``: all from ``cut`` on is the test, as many events before it are
+        for validation; ``share``: the last ``share`` of each user's events, as many before.
+    cut
+        A share of the events before the cut (default 0.9), a date, or a time as in the file.
+    share
+        Of each user's events, below 0.5 (default 0.1).
     user_column, item_column, time_column, rating_column, separator, header, threshold, strict
         See ``read_interactions``.
     num_candidates
@@ -70,7 +86,17 @@ def prepare(
     Dataset
         Opened from ``out``; its manifest holds the report.
     """
-    _check(protocol, min_interactions, num_candidates)
+    rules = make_rules(
+        protocol=protocol,
+        seed=seed,
+        min_interactions=min_interactions,
+        min_item_interactions=min_item_interactions,
+        k_core=k_core,
+        num_candidates=num_candidates,
+        split=split,
+        cut=cut,
+        share=share,
+    )
     target = Path(out)
     check_target(target, overwrite=overwrite)
     options = {
@@ -82,20 +108,17 @@ def prepare(
         "header": header,
     }
     synthetic = SyntheticSettings(users, items, interactions, users_per_item, disagreement)
-    numbers = {
-        "seed": seed,
-        "min_interactions": min_interactions,
-        "num_candidates": num_candidates,
-    }
-    opened = open_source(source, options, threshold, strict, synthetic, seed)
-    built = build(opened, protocol, seed, min_interactions, num_candidates)
+    with stored(source) as path:
+        opened = open_source(path, options, threshold, strict, synthetic, seed)
+        built = build(opened, rules)
     manifest = Manifest(
         name=opened.name,
         protocol=protocol,
         seed=seed,
-        command=_command(opened, source, target, protocol, options, numbers),
+        split=split,
+        command=_command(opened, source, target, rules, options),
         source=opened.facts,
-        rules=describe_rules(protocol, seed, opened, min_interactions, num_candidates),
+        rules=describe_rules(rules, opened, built.report["cut"]),
         statistics=built.statistics,
         report=built.report,
         versions=library_versions(),
@@ -104,26 +127,30 @@ def prepare(
     return Dataset.load(target)
 
 
-def _check(protocol: str, min_interactions: int, num_candidates: int) -> None:
-    if protocol not in PROTOCOLS:
-        raise ConfigError(f"protocol {protocol!r} is unknown; it is one of {', '.join(PROTOCOLS)}")
-    if min_interactions < 0:
-        raise ConfigError(f"min-interactions is {min_interactions}; it must be 0 or more")
-    if num_candidates < 1:
-        raise ConfigError(f"num-candidates is {num_candidates}; it must be 1 or more")
-
-
 def _command(
     opened: Source,
     source: str | Path,
     target: Path,
-    protocol: str,
+    rules: Rules,
     options: Mapping[str, object],
-    numbers: Mapping[str, int],
 ) -> str:
     """Return the command that makes the same data set again."""
-    words = ["fedrecgel", "prepare", str(source), "--out", str(target), "--protocol", protocol]
-    settings: dict[str, object] = {**numbers, **options, "threshold": opened.threshold}
+    words = ["fedrecgel", "prepare", str(source), "--out", str(target)]
+    settings: dict[str, object] = {
+        "protocol": rules.protocol,
+        "seed": rules.seed,
+        "num_candidates": rules.num_candidates,
+        **options,
+        "threshold": opened.threshold,
+    }
+    if rules.minimum.repeat:
+        settings["k_core"] = rules.minimum.user
+    else:
+        settings["min_interactions"] = rules.minimum.user
+        settings["min_item_interactions"] = rules.minimum.item or None
+    if rules.split != "leave-one-out":
+        settings["split"] = rules.split
+        settings |= {"cut": rules.cut} if rules.split == "time" else {"share": rules.share}
     if opened.name == SYNTHETIC:
         names = ("users", "items", "interactions", "users_per_item", "disagreement")
         settings |= {name: opened.facts[name] for name in names}

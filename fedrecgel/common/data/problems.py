@@ -16,6 +16,8 @@ class Problems:
 
     strict: bool = False
     """Whether the first bad row is an error."""
+    shown: Callable[[str], str] = str
+    """How a name of a place is shown."""
     reasons: Counter[str] = field(default_factory=Counter)
     _first: list[tuple[int, int, str, str, str]] = field(default_factory=list)
 
@@ -24,23 +26,16 @@ class Problems:
         """Bad rows so far."""
         return sum(self.reasons.values())
 
-    def add(
-        self,
-        reason: str,
-        rows: Sequence[int],
-        place: Callable[[int], tuple[int, int, str]],
-        text: Callable[[int], str],
-    ) -> None:
-        """Count rows, given in file order.
+    def add(self, reason: str, count: int, first: Sequence[tuple[int, int, str, str]]) -> None:
+        """Count rows of one reason.
 
-        ``place(row)`` gives (number of the file, line, how to name it), ``text(row)`` its text.
+        ``first`` has the first ones: number of the file, line, how to name it, and its text.
         """
-        if not len(rows):
+        if not count:
             return
-        self.reasons[reason] += len(rows)
-        for row in rows[:SHOWN]:
-            part, line, name = place(int(row))
-            self._first.append((part, line, name, reason, _short(text(int(row)))))
+        self.reasons[reason] += count
+        for part, line, name, text in first:
+            self._first.append((part, line, self.shown(name), reason, _short(text)))
         self._first.sort()
         del self._first[SHOWN:]
         if self.strict:

@@ -1,22 +1,20 @@
 """Read interactions of any origin: coded ids, times, and a report of what was seen."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrecgel.common.data.files import parts_of, read_part, shown, stored
 from fedrecgel.common.data.guess import Choice
 from fedrecgel.common.data.ids import Coded, code_ids
-from fedrecgel.common.data.manifest import file_hash
-from fedrecgel.common.data.problems import Problems
+from fedrecgel.common.data.problems import SHOWN, Problems
 from fedrecgel.common.data.split import Events
-from fedrecgel.common.data.tables import Table, join_tables, read_table
-from fedrecgel.common.data.values import Values, parse_numbers, parse_times
+from fedrecgel.common.data.tables import Table, join_tables
+from fedrecgel.common.data.times import describe_times
+from fedrecgel.common.data.values import Values, all_missing, parse_numbers, parse_times
 from fedrecgel.common.errors import ConfigError, DataError
-
-SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".inter", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,14 @@ def read_interactions(
     header: bool | None = None,
     threshold: float | None = None,
     strict: bool = False,
+    most_bad: float = 0.5,
 ) -> Interactions:
-    """Read a CSV, TSV or Parquet file, or a folder of such parts.
+    """Read a CSV, TSV, Parquet or JSON lines file, packed or not, or a folder of such parts.
 
     Parameters
     ----------
     source
-        The file or folder.
+        The file or folder; ``-`` for standard input.
     user_column, item_column, time_column, rating_column
         Names from the header, or positions from 1. What is not given is guessed by name or, in a
         file without header, by place: user, item, then a time and a rating by their values.
@@ -60,21 +59,31 @@ def read_interactions(
         Only rows with at least this rating count.
     strict
         Refuse the file at its first bad row, instead of dropping and counting bad rows.
+    most_bad
+        Share of bad rows from which the file is refused: then it is the reading that is wrong.
     """
     if threshold is not None and not np.isfinite(threshold):
         raise ConfigError(f"threshold is {threshold}; it must be a number")
     roles = {"user": user_column, "item": item_column, "time": time_column}
     choice = Choice({**roles, "rating": rating_column}, separator, header)
-    problems = Problems(strict)
-    parts = _parts(Path(source))
-    tables = [read_table(path, choice, problems, k) for k, path in enumerate(parts)]
-    sizes = [len(table.lines) for table in tables]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    table = join_tables(tables)
-    columns = _Columns(table, threshold, Path(source))
+    with stored(source) as path:
+        return _read(Path(path), choice, threshold, strict, most_bad)
+
+
+def _read(
+    source: Path, choice: Choice, threshold: float | None, strict: bool, most_bad: float
+) -> Interactions:
+    problems = Problems(strict, lambda text: shown(text, source))
+    tables: list[Table] = []
+    for number, path in enumerate(parts_of(source)):
+        like = tables[0] if tables else None
+        tables.append(read_part(path, choice, problems, number, like))
+    facts, places, table = _facts(tables), _Places(tables), join_tables(tables)
+    columns = _Columns(table, threshold, source)
     for reason, rows in columns.bad_rows().items():
-        _record(problems, reason, rows, tables, table, starts)
-    if problems.count * 2 > table.rows_read:
+        problems.add(reason, len(rows), places.first(rows))
+    del tables
+    if problems.count > most_bad * table.rows_read:
         raise DataError(
             f"{source}: {problems.count:,} of {table.rows_read:,} rows cannot be used; first"
             f" {problems.first_line()}; check --separator and --*-column (none: no such column)"
@@ -89,9 +98,17 @@ def read_interactions(
         "users_without_positives": columns.users_without_positives(),
         "missing_times": int((columns.times.missing & columns.kept).sum()),
         "first_row": columns.first_row(),
-        **_facts(tables),
+        **facts,
+        **columns.rating_facts(),
     }
-    return columns.interactions(report)
+    interactions = columns.interactions(report)
+    report["times"] = describe_times(
+        interactions.events,
+        columns.times.kind,
+        facts.get("time_type"),
+        lambda row: shown(places.name(int(np.flatnonzero(columns.kept)[row])), source),
+    )
+    return interactions
 
 
 class _Columns:
@@ -102,15 +119,15 @@ class _Columns:
         self.table = table
         self.user: Coded = code_ids(table.columns["user"])
         self.item: Coded = code_ids(table.columns["item"])
-        self.times = _all_missing(size)
+        self.times: Values = all_missing(size)
         if "time" in table.columns:
             self.times = parse_times(table.columns["time"])
-        self.ratings = _all_missing(size)
-        if threshold is not None:
-            if "rating" not in table.columns:
-                raise DataError(f"{source}: a threshold needs ratings; set --rating-column")
+        self.ratings: Values = all_missing(size)
+        if "rating" in table.columns:
             self.ratings = parse_numbers(table.columns["rating"])
-        self._needs_rating = threshold is not None
+        elif threshold is not None:
+            raise DataError(f"{source}: a threshold needs ratings; set --rating-column")
+        self._threshold = threshold
         self.good = np.ones(size, dtype=bool)
         for rows in self.bad_rows().values():
             self.good[rows] = False
@@ -128,7 +145,7 @@ class _Columns:
             "item id is too long or holds a NUL byte": self.item.codes == -2,
             "time is neither a number nor a date": self.times.wrong,
         }
-        if self._needs_rating:
+        if self._threshold is not None:
             reasons["rating is not a number"] = self.ratings.wrong | self.ratings.missing
         found, seen = {}, np.zeros(len(self.table.lines), dtype=bool)
         for reason, mask in reasons.items():
@@ -137,62 +154,65 @@ class _Columns:
         return found
 
     def users_without_positives(self) -> int:
-        everyone = len(np.unique(self.user.codes[self.good]))
-        return everyone - len(np.unique(self.user.codes[self.kept]))
+        """Count users of good rows none of which reaches the threshold."""
+        count = len(self.user.ids)
+        everyone = np.bincount(self.user.codes[self.good], minlength=count) > 0
+        return int(
+            (everyone & (np.bincount(self.user.codes[self.kept], minlength=count) == 0)).sum()
+        )
 
     def first_row(self) -> dict[str, str]:
         """Return the first kept row as it stands in the file, by role."""
         row = int(np.argmax(self.kept))
         return {role: column[row].as_py() for role, column in self.table.columns.items()}
 
+    def rating_facts(self) -> dict[str, object]:
+        """Say how many rows have which rating: the most frequent ones, and those of 0 or less."""
+        there = self.good & ~self.ratings.missing & ~self.ratings.wrong
+        if not there.any():
+            return {}
+        values, counts = np.unique(self.ratings.numbers[there], return_counts=True)
+        most = np.sort(np.argsort(-counts, kind="stable")[:20])
+        frequent = {f"{values[k]:g}": int(counts[k]) for k in most}
+        zero_or_less = int((there & self.kept & (self.ratings.numbers <= 0)).sum())
+        return {"ratings": frequent, "not_positive_kept": zero_or_less}
+
     def interactions(self, report: dict[str, object]) -> Interactions:
-        events = Events(self.user.codes, self.item.codes, self.times.numbers, ~self.times.missing)
-        return Interactions(events.take(self.kept), self.user.ids, self.item.ids, report)
+        """Return the kept rows."""
+        timed = ~self.times.missing
+        events = Events(self.user.codes, self.item.codes, self.times.numbers, timed)
+        if not self.kept.all():
+            events = events.take(self.kept)
+        return Interactions(events, self.user.ids, self.item.ids, report)
 
 
-def _parts(source: Path) -> list[Path]:
-    if source.is_file():
-        return [source]
-    if not source.is_dir():
-        raise DataError(f"no file {str(source)!r}")
-    parts = sorted(p for p in source.iterdir() if p.is_file() and p.suffix.lower() in SUFFIXES)
-    if not parts:
-        raise DataError(f"folder {source} has no files ending in {', '.join(SUFFIXES)}")
-    return parts
+class _Places:
+    """Names and texts of the rows of joined tables."""
 
+    def __init__(self, tables: list[Table]) -> None:
+        self._tables = tables
+        self._starts = np.cumsum([0, *(len(table.lines) for table in tables)])
 
-def source_hash(source: Path) -> str:
-    """sha256 of a file, or of the hashes of a folder's parts."""
-    parts = _parts(source)
-    if len(parts) == 1:
-        return file_hash(parts[0])
-    lines = "".join(f"{file_hash(part)}  {part.name}\n" for part in parts)
-    return hashlib.sha256(lines.encode()).hexdigest()
+    def _part(self, row: int) -> tuple[int, int]:
+        part = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return part, int(self._tables[part].lines[row - self._starts[part]])
 
+    def name(self, row: int) -> str:
+        """How a row is called in messages."""
+        part, line = self._part(row)
+        return self._tables[part].name(line)
 
-def _all_missing(size: int) -> Values:
-    return Values(np.zeros(size, np.int64), np.ones(size, bool), np.zeros(size, bool))
-
-
-def _record(
-    problems: Problems,
-    reason: str,
-    rows: NDArray[np.int64],
-    tables: list[Table],
-    table: Table,
-    starts: NDArray[np.int64],
-) -> None:
-    def part_of(row: int) -> int:
-        return int(np.searchsorted(starts, row, side="right")) - 1
-
-    def place(row: int) -> tuple[int, int, str]:
-        part, line = part_of(row), int(table.lines[row])
-        return part, line, tables[part].name(line)
-
-    def text(row: int) -> str:
-        return tables[part_of(row)].text(int(table.lines[row]))
-
-    problems.add(reason, rows.tolist(), place, text)
+    def first(self, rows: NDArray[np.int64]) -> list[tuple[int, int, str, str]]:
+        """Give number of the file, line, name and text of the first of some rows."""
+        lines: dict[int, list[int]] = {}
+        for row in rows[:SHOWN].tolist():
+            part, line = self._part(row)
+            lines.setdefault(part, []).append(line)
+        return [
+            (part, line, self._tables[part].name(line), text)
+            for part, wanted in lines.items()
+            for line, text in self._tables[part].texts(wanted).items()
+        ]
 
 
 def _facts(tables: list[Table]) -> dict[str, object]:
@@ -203,4 +223,5 @@ def _facts(tables: list[Table]) -> dict[str, object]:
     notes = (table.facts["notes"] for table in tables)
     facts["notes"] = [note for part in notes if isinstance(part, list) for note in part]
     facts["parts"] = len(tables)
+    facts.pop("headers", None)
     return facts

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrecgel.common.data.download import find_known
+from fedrecgel.common.data.files import source_hash
+from fedrecgel.common.data.filters import active_users
 from fedrecgel.common.data.known import KNOWN, KnownSet
-from fedrecgel.common.data.read import Interactions, read_interactions, source_hash
-from fedrecgel.common.data.split import Events, active_users
+from fedrecgel.common.data.read import Interactions, read_interactions
+from fedrecgel.common.data.split import Events
 from fedrecgel.common.data.synthetic import SyntheticSettings, make_synthetic
 from fedrecgel.common.errors import DataError, DataWarning
 

@@ -1,4 +1,4 @@
-"""Leave-one-out: the last item of a user is for the test, the one before it for validation.
+"""Which interactions are held out: the last one or the last share of each user, or all from a day.
 
 The order of a user's interactions is their time. Equal and missing times are ordered by a hash of
 (seed, user id, item id): not by the order of the file, and not by the id itself, because low ids
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrecgel.common.data.ordering import order_by
 from fedrecgel.common.hashing import Keys, mix
 
+SPLITS = ("leave-one-out", "time", "share")
 PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
@@ -44,8 +46,13 @@ class Events:
 
     def renumbered(self) -> "Events":
         """Return the events with users and items numbered from 0 without gaps."""
-        user = np.searchsorted(self.users, self.user)
-        return Events(user, np.searchsorted(self.items, self.item), self.time, self.timed)
+        user, item = _renumber(self.user), _renumber(self.item)
+        return Events(user, item, self.time, self.timed)
+
+
+def _renumber(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    there = np.bincount(numbers) > 0
+    return (np.cumsum(there) - 1)[numbers]
 
 
 @dataclass(frozen=True)
@@ -58,19 +65,27 @@ class Split:
     tied_users: int
     """Users whose held-out items were told from older ones by the tie rule alone."""
 
+    def take(self, rows: NDArray[np.bool_]) -> "Split":
+        """Return the chosen rows."""
+        events, part = self.events.take(rows), self.part[rows]
+        return Split(events, part, _count_tied_users(events, part))
 
-def latest_per_pair(events: Events) -> Events:
-    """Keep one row of every (user, item): the latest; a known time beats a missing one."""
-    order = np.lexsort((events.time, events.timed, events.item, events.user))
+    def renumbered(self) -> "Split":
+        """Return the split with users and items numbered from 0 without gaps."""
+        return Split(self.events.renumbered(), self.part, self.tied_users)
+
+
+def one_per_pair(events: Events, *, latest: bool = True) -> Events:
+    """Keep one row of every (user, item), the latest or the earliest, sorted by user and item.
+
+    A missing time is older than any known one.
+    """
+    order = order_by(events.user, events.item, events.timed, events.time)
     user, item = events.user[order], events.item[order]
-    last = np.ones(len(order), dtype=bool)
-    last[:-1] = (user[1:] != user[:-1]) | (item[1:] != item[:-1])
-    return events.take(order[last])
-
-
-def active_users(events: Events, num_users: int, minimum: int) -> NDArray[np.bool_]:
-    """Users with at least ``minimum`` rows, as a mask ``(N,)``."""
-    return np.bincount(events.user, minlength=num_users) >= max(minimum, 1)
+    differs = (user[1:] != user[:-1]) | (item[1:] != item[:-1])
+    edge = np.ones(min(len(order), 1), dtype=bool)
+    chosen = np.concatenate([differs, edge] if latest else [edge, differs])
+    return events.take(order[chosen])
 
 
 def hashed_ties(seed: int, events: Events, user_keys: Keys, item_keys: Keys) -> Keys:
@@ -88,17 +103,19 @@ def earliest_item_last(events: Events) -> NDArray[np.int64]:
     return -first[np.searchsorted(items, events.item)]
 
 
-def leave_one_out(events: Events, ties: NDArray[np.generic], *, validation: bool = True) -> Split:
-    """Order each user's events and hold out the last (test) and the second last (validation).
-
-    Users with two events have no validation item, users with one have neither: nobody is left
-    without training items.
-    """
+def chronological(events: Events, ties: NDArray[np.generic]) -> Events:
+    """Sort by user, and each user's events by time, then by ``ties`` (R,)."""
     time = np.where(events.timed, events.time, 0)
-    order = np.lexsort((ties, time, events.timed, events.user))
-    events = events.take(order)
-    from_end = _positions_from_end(events.user)
-    size = from_end + _positions_from_end(events.user[::-1])[::-1] + 1
+    return events.take(order_by(events.user, events.timed, time, ties))
+
+
+def leave_one_out(events: Events, *, validation: bool = True) -> Split:
+    """Hold out each user's last event (test) and the second last (validation).
+
+    ``events`` are in chronological order. Users with two events have no validation item, users
+    with one have neither: nobody is left without training items.
+    """
+    from_end, size = _places(events)
     part = np.full(len(events), TRAIN, dtype=np.int8)
     part[(from_end == 0) & (size >= 2)] = TEST
     if validation:
@@ -106,13 +123,50 @@ def leave_one_out(events: Events, ties: NDArray[np.generic], *, validation: bool
     return Split(events, part, _count_tied_users(events, part))
 
 
+def last_share(events: Events, share: float) -> Split:
+    """Hold out the last ``share`` of each user's events (test), and as many before (validation).
+
+    Of n events ``share * n``, rounded, at least one; users with few are treated as by
+    `leave_one_out`.
+    """
+    from_end, size = _places(events)
+    held = np.maximum(np.floor(share * size + 0.5).astype(np.int64), 1)
+    held = np.minimum(held, np.maximum((size - 1) // 2, 1))
+    part = np.full(len(events), TRAIN, dtype=np.int8)
+    part[(from_end < 2 * held) & (size >= 3)] = VALIDATION
+    part[(from_end < held) & (size >= 2)] = TEST
+    return Split(events, part, _count_tied_users(events, part))
+
+
+def from_moment(events: Events, cut: float) -> Split:
+    """Hold out everything from ``cut`` on for the test, and as much before it for validation.
+
+    Events without time count as older than the cut. Users without train events are in the split;
+    leaving them out is up to the caller.
+    """
+    is_test = events.timed & (events.time >= cut)
+    part = np.full(len(events), TRAIN, dtype=np.int8)
+    older = np.sort(events.time[events.timed & ~is_test])
+    count = int(is_test.sum())
+    if 0 < count < len(older):
+        part[events.timed & (events.time >= older[-count])] = VALIDATION
+    part[is_test] = TEST
+    return Split(events, part, _count_tied_users(events, part))
+
+
+def _places(events: Events) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each row how many of its user follow, and how many rows the user has."""
+    from_end = _positions_from_end(events.user)
+    return from_end, from_end + _positions_from_end(events.user[::-1])[::-1] + 1
+
+
 def _positions_from_end(user: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count for each row of grouped rows how many of its group follow."""
-    index = np.arange(len(user))
-    is_last = np.ones(len(user), dtype=bool)
-    is_last[:-1] = user[1:] != user[:-1]
-    ends = np.flatnonzero(is_last)
-    return ends[np.searchsorted(ends, index)] - index
+    if not len(user):
+        return np.empty(0, dtype=np.int64)
+    ends = np.flatnonzero(np.concatenate([user[1:] != user[:-1], [True]]))
+    sizes = np.diff(ends, prepend=-1)
+    return np.repeat(ends, sizes) - np.arange(len(user))
 
 
 def _count_tied_users(events: Events, part: NDArray[np.int8]) -> int:
@@ -120,5 +174,5 @@ def _count_tied_users(events: Events, part: NDArray[np.int8]) -> int:
     same = events.user[1:] == events.user[:-1]
     both_missing = ~events.timed[1:] & ~events.timed[:-1]
     equal = (events.time[1:] == events.time[:-1]) & events.timed[1:] & events.timed[:-1]
-    tied = same & (both_missing | equal) & (part[1:] != TRAIN)
+    tied = same & (both_missing | equal) & (part[1:] != part[:-1])
     return len(np.unique(events.user[1:][tied]))

@@ -1,125 +1,81 @@
-"""One file, of text or Parquet, to columns of strings: what follows knows no formats."""
+"""One file of any format to columns of strings: what follows knows no formats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fedrecgel.common.data.encoding import read_text
-from fedrecgel.common.data.guess import Choice, guess_columns, guess_layout
-from fedrecgel.common.data.lines import first_lines, split_lines, split_rows
-from fedrecgel.common.data.problems import Problems
+from fedrecgel.common.data.problems import SHOWN, Problems
 from fedrecgel.common.errors import DataError
+
+CODED = ("user", "item", "rating")
+"""Columns kept as numbers into their distinct texts; times are mostly distinct anyway."""
 
 
 @dataclass(frozen=True)
 class Table:
     """Columns of strings, "" for missing, with the place of every row."""
 
-    columns: dict[str, pa.Array]
+    columns: dict[str, pa.ChunkedArray]
+    """Of dictionary type for the roles in ``CODED``."""
     lines: NDArray[np.int64]
     """``(R,)`` line (text) or row (Parquet) number from 1."""
     rows_read: int
     """Rows with bad ones and repeated headers, without header and blank lines."""
-    name: Callable[[int], str]
-    """How a line is called in messages."""
-    text: Callable[[int], str]
-    """The raw text of a line."""
+    place: str
+    """``FILE line`` or ``FILE row``: a number after it names a row in messages."""
+    texts: Callable[[Sequence[int]], Mapping[int, str]]
+    """The raw texts of some lines; reads the file again."""
     facts: dict[str, object]
-    """Encoding, separator, header, columns, first row, blank lines, repeated headers, notes."""
+    """Format, encoding, separator, header, columns, blank lines, repeated headers, notes."""
+
+    def name(self, line: int) -> str:
+        """How a line is called in messages."""
+        return f"{self.place} {line}"
 
 
-def read_table(path: Path, choice: Choice, problems: Problems, part: int) -> Table:
-    """Read one file; rows that cannot even be split go to ``problems``."""
-    if path.suffix.lower() in (".parquet", ".pq"):
-        return _read_parquet(path, choice)
-    return _read_text(path, choice, problems, part)
+class Columns:
+    """Collects the columns of a file, block after block."""
+
+    def __init__(self, roles: Iterable[str]) -> None:
+        self._chunks: dict[str, list[pa.Array]] = {role: [] for role in roles}
+        self._lines: list[NDArray[np.int64]] = []
+
+    def add(self, columns: Mapping[str, pa.Array], lines: NDArray[np.int64]) -> None:
+        """Add the rows of one block."""
+        for role, values in columns.items():
+            coded = role in CODED and not pa.types.is_dictionary(values.type)
+            self._chunks[role].append(values.dictionary_encode() if coded else values)
+        self._lines.append(lines)
+
+    def columns(self) -> dict[str, pa.ChunkedArray]:
+        """Return what was added, under each other."""
+        text = pa.large_string()
+        coded = pa.dictionary(pa.int32(), text)
+        return {
+            role: pa.chunked_array(chunks, coded if role in CODED else text)
+            for role, chunks in self._chunks.items()
+        }
+
+    def lines(self) -> NDArray[np.int64]:
+        """Return the line of every row."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self._lines])
 
 
-def _read_text(path: Path, choice: Choice, problems: Problems, part: int) -> Table:
-    text = read_text(path)
-    lines = split_lines(text.data)
-    layout = guess_layout(first_lines(lines), str(path), choice)
-    rows = split_rows(lines, layout)
-
-    def name(line: int) -> str:
-        return f"{path} line {line}"
-
-    def raw(line: int) -> str:
-        return str(lines[line - 1].as_py())
-
-    for reason, found in rows.bad.items():
-        problems.add(reason, found.tolist(), lambda line: (part, line, name(line)), raw)
-    bad = sum(len(found) for found in rows.bad.values())
-    names = layout.header or [f"column {k + 1}" for k in range(layout.width)]
-    facts: dict[str, object] = {
-        "encoding": text.encoding,
-        "separator": layout.separator,
-        "header": list(layout.header) if layout.header else None,
-        "columns": {role: names[k] for role, k in layout.columns.items()},
-        "blank_lines": rows.blank,
-        "repeated_headers": rows.repeated_headers,
-        "notes": [*text.notes, *layout.notes],
-    }
-    read = len(rows.lines) + bad + rows.repeated_headers
-    return Table(rows.columns, rows.lines, read, name, raw, facts)
-
-
-def _read_parquet(path: Path, choice: Choice) -> Table:
-    try:
-        file = pq.ParquetFile(path)
-        header = file.schema_arrow.names
-        columns = guess_columns(header, len(header), [], str(path), choice.columns)
-        table = file.read(columns=[header[k] for k in columns.values()])
-    except (OSError, pa.ArrowException) as error:
-        message = str(error).splitlines()[0]
-        raise DataError(f"{path} is not a readable Parquet file: {message}") from None
-    values = {role: _as_strings(table.column(header[k]), path) for role, k in columns.items()}
-    facts: dict[str, object] = {
-        "encoding": "parquet",
-        "separator": None,
-        "header": header,
-        "columns": {role: header[k] for role, k in columns.items()},
-        "blank_lines": 0,
-        "repeated_headers": 0,
-        "notes": [],
-    }
-
-    def raw(line: int) -> str:
-        return ", ".join(f"{role}={column[line - 1].as_py()}" for role, column in values.items())
-
-    lines = np.arange(1, table.num_rows + 1)
-    return Table(values, lines, table.num_rows, lambda line: f"{path} row {line}", raw, facts)
-
-
-def _as_strings(column: pa.Array, path: Path) -> pa.Array:
-    """Cast any simple column to strings: whole floats without a fraction, times to a number."""
-    values = column.combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    kind = values.type
-    try:
-        if pa.types.is_dictionary(kind):
-            values = values.dictionary_decode()
-        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            values = values.cast(pa.timestamp("us")).cast(pa.int64())
-        elif pa.types.is_floating(kind):
-            values = _whole_floats(values)
-        return pc.fill_null(values.cast(pa.large_string()), "")
-    except (pa.ArrowException, NotImplementedError):
-        raise DataError(f"{path}: a column of type {kind} holds neither ids nor numbers") from None
-
-
-def _whole_floats(values: pa.Array) -> pa.Array:
-    values = pc.if_else(pc.is_nan(values), None, values)
-    rounded = pc.all(pc.equal(pc.round(values), values)).as_py()
-    largest = pc.max(pc.abs(values)).as_py() or 0.0
-    return values.cast(pa.int64()) if rounded is not False and largest < 2.0**63 else values
+def report_bad_lines(
+    problems: Problems,
+    bad: Mapping[str, NDArray[np.int64]],
+    part: int,
+    place: str,
+    text: Callable[[int], str],
+) -> int:
+    """Hand over the bad lines of a block; their number is returned."""
+    for reason, found in bad.items():
+        first = [(part, line, f"{place} {line}", text(line)) for line in found[:SHOWN].tolist()]
+        problems.add(reason, len(found), first)
+    return sum(len(found) for found in bad.values())
 
 
 def join_tables(tables: list[Table]) -> Table:
@@ -133,7 +89,13 @@ def join_tables(tables: list[Table]) -> Table:
                 f"the parts differ: {tables[0].name(1)} has the columns {sorted(roles)},"
                 f" {table.name(1)} has {sorted(table.columns)}; set --*-column"
             )
-    columns = {role: pa.concat_arrays([t.columns[role] for t in tables]) for role in sorted(roles)}
+    columns = {
+        role: pa.chunked_array(
+            [chunk for table in tables for chunk in table.columns[role].chunks],
+            tables[0].columns[role].type,
+        )
+        for role in sorted(roles)
+    }
     return replace(
         tables[0],
         columns=columns,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from fedrecgel.common.data.leakage import describe_leakage
 from fedrecgel.common.data.manifest import Manifest
 
 _COUNTS = (
@@ -9,10 +10,12 @@ _COUNTS = (
     ("repeated_headers", "repeated headers dropped"),
     ("below_threshold", "below the rating threshold"),
     ("duplicates_merged", "duplicates merged"),
-    ("rows_below_minimum", "rows of users below the minimum"),
+    ("rows_below_minimum", "rows of users and items below the minimum"),
+    ("rows_of_cold_users", "rows of users with nothing to train on"),
     ("rows_kept", "rows kept"),
     ("users_without_positives", "users without positives"),
     ("users_below_minimum", "users below the minimum"),
+    ("items_below_minimum", "items below the minimum"),
     ("users_with_ties", "users whose held-out items a tie decided"),
     ("missing_times", "rows without time"),
 )
@@ -22,37 +25,62 @@ def format_report(manifest: Manifest, path: object) -> str:
     """Return the report: how the source was read, counts, problems, statistics, rules, hash."""
     report = manifest.report
     title = f"{manifest.name} (protocol {manifest.protocol}, seed {manifest.seed})"
-    lines = [title, "", *_reading(report)]
-    lines += [f"{label:<42}{_number(report.get(key, 0)):>12}" for key, label in _COUNTS]
-    lines += _bad_rows(report)
-    lines += ["", *_statistics(manifest.statistics), "", *_rules(manifest.rules)]
-    lines += [f"note: {note}" for note in _list(report.get("notes"))]
-    documented = _mapping(manifest.source.get("documented"))
+    lines = [title, "", *reading(report)]
+    lines += [f"{label:<42}{number(report.get(key, 0)):>12}" for key, label in _COUNTS]
+    lines += bad_rows(report)
+    lines += ["", *_statistics(manifest.statistics), *_leakage(report)]
+    lines += ["", *_rules(manifest.rules)]
+    lines += [f"note: {note}" for note in notes(report)]
+    documented = mapping(manifest.source.get("documented"))
     if documented and not (documented["same_file"] or documented["same_counts"]):
         lines.append(f"note: NOT the documented {manifest.name}; results cannot be compared")
     return "\n".join([*lines, "", f"hash {manifest.hash}", f"written to {path}"])
 
 
-def _reading(report: Mapping[str, object]) -> list[str]:
-    columns, first = _mapping(report.get("columns")), _mapping(report.get("first_row"))
+def reading(report: Mapping[str, object]) -> list[str]:
+    """Say how the source was understood."""
+    columns, first = mapping(report.get("columns")), mapping(report.get("first_row"))
     if not columns:
         return []
     used = ", ".join(f"{role} = {name} ({first.get(role)!r})" for role, name in columns.items())
     header = "with header" if report.get("header") else "no header"
-    separator = report.get("separator")
-    how = f"separator {separator!r}, {header}, {report['encoding']}" if separator else "Parquet"
-    return [f"read as: {how}", f"columns (first row): {used}", ""]
+    kinds = {"parquet": "Parquet", "json": f"JSON lines, {report['encoding']}"}
+    text = f"separator {report.get('separator')!r}, {header}, {report['encoding']}"
+    how = kinds.get(str(report.get("format")), text)
+    parts = report.get("parts", 1)
+    many = f", {number(parts)} parts" if parts != 1 else ""
+    times = mapping(report.get("times"))
+    lines = [f"read as: {how}{many}", f"columns (first row): {used}"]
+    return [*lines, f"times: {times['evidence']}" if times else "times: none", ""]
 
 
-def _bad_rows(report: Mapping[str, object]) -> list[str]:
-    bad = _mapping(report.get("bad_rows"))
-    lines = [f"{'bad rows dropped':<42}{_number(bad.get('count', 0)):>12}"]
-    for reason, count in _mapping(bad.get("reasons")).items():
-        lines.append(f"  {reason:<40}{_number(count):>12}")
-    for row in _list(bad.get("first")):
-        entry = _mapping(row)
+def bad_rows(report: Mapping[str, object]) -> list[str]:
+    """Count the bad rows by reason, and show the first ones."""
+    bad = mapping(report.get("bad_rows"))
+    lines = [f"{'bad rows dropped':<42}{number(bad.get('count', 0)):>12}"]
+    for reason, count in mapping(bad.get("reasons")).items():
+        lines.append(f"  {reason:<40}{number(count):>12}")
+    for row in listed(bad.get("first")):
+        entry = mapping(row)
         lines.append(f"  {entry['place']}: {entry['reason']}: {entry['text']!r}")
     return lines
+
+
+def notes(report: Mapping[str, object]) -> list[str]:
+    """Return what the reader should know."""
+    found = [str(note) for note in listed(report.get("notes"))]
+    for problem in listed(mapping(report.get("times")).get("problems")):
+        entry = mapping(problem)
+        found.append(
+            f"{number(entry['count'])} {entry['what']}; first {entry['place']}: {entry['text']}"
+        )
+    low = report.get("not_positive_kept", 0)
+    if low:
+        found.append(
+            f"{number(low)} rows with a rating of 0 or less count as interactions; --threshold sets"
+            " from which rating on a row counts"
+        )
+    return found
 
 
 def _statistics(statistics: Mapping[str, Mapping[str, object]]) -> list[str]:
@@ -60,32 +88,43 @@ def _statistics(statistics: Mapping[str, Mapping[str, object]]) -> list[str]:
     for kind in ("raw", "filtered"):
         row = statistics[kind]
         lines.append(
-            f"{kind:<10}{_number(row['users']):>12}{_number(row['items']):>12}"
-            f"{_number(row['interactions']):>14}{float(str(row['density'])):>10.4%}"
+            f"{kind:<10}{number(row['users']):>12}{number(row['items']):>12}"
+            f"{number(row['interactions']):>14}{float(str(row['density'])):>10.4%}"
         )
     split = statistics["split"]
-    parts = ", ".join(f"{_number(split[part])} {part}" for part in ("train", "validation", "test"))
+    parts = ", ".join(f"{number(split[part])} {part}" for part in ("train", "validation", "test"))
     never, fewer = split["test_items_never_trained"], split["users_with_fewer_candidates"]
     share = int(str(never)) / max(int(str(split["test"])), 1)
     return [
         *lines,
         f"split: {parts}",
-        f"test items that occur in no train set: {_number(never)} ({share:.1%})",
-        f"users with fewer than {split['num_candidates']} candidates: {_number(fewer)}",
+        f"users with a test item: {number(split.get('users_with_test', '-'))}; left out for having"
+        f" nothing to train on: {number(split.get('cold_users', 0))}",
+        f"test items that occur in no train set: {number(never)} ({share:.1%}); items that occur in"
+        f" none: {number(split['items_never_trained'])}",
+        f"users with fewer than {split['num_candidates']} candidates: {number(fewer)}",
     ]
 
 
+def _leakage(report: Mapping[str, object]) -> list[str]:
+    found = mapping(report.get("leakage"))
+    return [describe_leakage(name, mapping(value)) for name, value in found.items() if value]
+
+
 def _rules(rules: Mapping[str, object]) -> list[str]:
-    return [f"{name.replace('_', ' '):<18}{rule}" for name, rule in rules.items()]
+    return [f"{name.replace("_", " "):<23}{rule}" for name, rule in rules.items()]
 
 
-def _number(value: object) -> str:
+def number(value: object) -> str:
+    """Write a number with its thousands apart."""
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> Mapping[str, object]:
+    """Return a mapping of a report, or an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: object) -> list[object]:
+def listed(value: object) -> list[object]:
+    """Return a list of a report, or an empty one."""
     return value if isinstance(value, list) else []

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _WHOLE = r"^[+-]?([0-9]{1,18}|[0-8][0-9]{18})$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DATE = r"^[0-9]{4}"
 
 
@@ -19,49 +20,100 @@ class Values:
     numbers: NDArray[np.int64] | NDArray[np.float64]
     missing: NDArray[np.bool_]
     wrong: NDArray[np.bool_]
+    kind: str = "number"
+    """``whole``, ``number`` or ``date`` (nanoseconds since 1970, UTC)."""
 
 
-def parse_times(column: pa.Array) -> Values:
+def all_missing(size: int) -> Values:
+    """Return the values of a column that is not there."""
+    return Values(np.zeros(size, np.int64), np.ones(size, bool), np.zeros(size, bool))
+
+
+def parse_times(column: pa.ChunkedArray) -> Values:
     """Read times: whole numbers exactly, other numbers, or dates (as nanoseconds, UTC).
 
     A column has one kind, the one of most of its values; values of another kind are wrong.
     """
-    text = pc.utf8_trim_whitespace(column)
-    missing = _mask(pc.equal(text, ""))
-    whole = _mask(pc.match_substring_regex(text, _WHOLE))
+    texts = [pc.utf8_trim_whitespace(chunk) for chunk in column.chunks]
+    missing = _masks([pc.equal(text, "") for text in texts])
+    whole = _masks([pc.match_substring_regex(text, _WHOLE) for text in texts])
     if (whole | missing).all():
-        return Values(_integers(text, whole), missing, np.zeros_like(missing))
-    values = parse_numbers(column)
+        return Values(
+            _join([_integers(text) for text in texts]), missing, ~missing & ~whole, "whole"
+        )
+    number = whole | _masks([pc.match_substring_regex(text, _NUMBER) for text in texts])
     full = int((~missing).sum())
-    if int(values.wrong.sum()) * 2 < full:
-        if (whole | missing | values.wrong).all():
-            return Values(_integers(text, whole), missing, values.wrong)
-        return values
-    # pandas also takes "now" and "today" for dates.
-    dates = pc.if_else(pc.match_substring_regex(text, _DATE), text, None)
-    stamps = pd.to_datetime(
-        pd.Series(dates.to_pylist(), dtype=object), format="ISO8601", utc=True, errors="coerce"
-    )
-    known = stamps.notna().to_numpy(dtype=bool)
-    if int(known.sum()) * 2 < full:
-        return values
-    nanoseconds = stamps.dt.as_unit("ns").astype("int64").to_numpy(dtype=np.int64)
-    return Values(np.where(known, nanoseconds, 0), missing, ~known & ~missing)
+    if int((~number & ~missing).sum()) * 2 < full:
+        if (number == whole).all():
+            numbers = _join([_integers(text) for text in texts])
+            return Values(numbers, missing, ~whole & ~missing, "whole")
+        return _finite(_join([_floats(text) for text in texts]), missing, ~number & ~missing)
+    known, stamps = zip(*(_dates(text) for text in texts), strict=True)
+    if int(_join(known).sum()) * 2 >= full:
+        return Values(_join(stamps), missing, ~_join(known) & ~missing, "date")
+    return _finite(_join([_floats(text) for text in texts]), missing, ~number & ~missing)
 
 
-def parse_numbers(column: pa.Array) -> Values:
-    """Read finite numbers."""
-    text = pc.utf8_trim_whitespace(column)
+def parse_numbers(column: pa.ChunkedArray) -> Values:
+    """Read finite numbers from a column of dictionary type."""
+    if not column.num_chunks:
+        return all_missing(0)
+    chunks = column.unify_dictionaries().chunks
+    text = pc.utf8_trim_whitespace(chunks[0].dictionary)
     missing = _mask(pc.equal(text, ""))
-    series = pd.Series(text.to_pylist(), dtype=object)
-    numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64)
-    wrong = ~np.isfinite(numbers) & ~missing
+    number = _mask(pc.match_substring_regex(text, _NUMBER))
+    distinct = _finite(_floats(text), missing, ~number & ~missing)
+    at = np.concatenate([np.asarray(chunk.indices) for chunk in chunks])
+    return Values(distinct.numbers[at], distinct.missing[at], distinct.wrong[at])
+
+
+def _finite(
+    numbers: NDArray[np.float64], missing: NDArray[np.bool_], wrong: NDArray[np.bool_]
+) -> Values:
+    wrong = wrong | (~np.isfinite(numbers) & ~missing)
     return Values(np.where(missing | wrong, 0.0, numbers), missing, wrong)
 
 
-def _integers(text: pa.Array, whole: NDArray[np.bool_]) -> NDArray[np.int64]:
-    digits = pc.replace_substring_regex(pc.if_else(pa.array(whole), text, "0"), r"^\+", "")
-    return np.asarray(digits.cast(pa.int64()).to_numpy(), dtype=np.int64)
+def _integers(text: pa.Array) -> NDArray[np.int64]:
+    """Convert whole numbers; 0 for everything else."""
+    try:
+        return np.asarray(text.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        whole = pc.match_substring_regex(text, _WHOLE)
+        digits = pc.replace_substring_regex(pc.if_else(whole, text, "0"), r"^\+", "")
+        return np.asarray(digits.cast(pa.int64()))
+
+
+def _floats(text: pa.Array) -> NDArray[np.float64]:
+    """Convert numbers; 0 for everything else, infinity for what is too large."""
+    numbers = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, "0")
+    return np.asarray(numbers.cast(pa.float64()))
+
+
+def _dates(text: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Convert dates to nanoseconds; where one is none, pandas looks at each of the block."""
+    for kind in (pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
+        try:
+            stamps = text.cast(kind).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+        return np.ones(len(text), dtype=bool), np.asarray(stamps)
+    # pandas also takes "now" and "today" for dates.
+    dates = pc.if_else(pc.match_substring_regex(text, _DATE), text, None)
+    parsed = pd.to_datetime(
+        pd.Series(dates.to_pylist(), dtype=object), format="ISO8601", utc=True, errors="coerce"
+    )
+    known = parsed.notna().to_numpy(dtype=bool)
+    nanoseconds = parsed.dt.as_unit("ns").astype("int64").to_numpy(dtype=np.int64)
+    return known, np.where(known, nanoseconds, 0)
+
+
+def _join(parts: "list[NDArray] | tuple[NDArray, ...]") -> NDArray:  # type: ignore[type-arg]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _masks(parts: list[pa.Array]) -> NDArray[np.bool_]:
+    return np.concatenate([np.empty(0, dtype=bool), *(_mask(part) for part in parts)])
 
 
 def _mask(values: pa.Array) -> NDArray[np.bool_]:

@@ -73,12 +73,21 @@ def test_a_manifest_that_is_none(folder: Path, content: str) -> None:
 def test_another_format_version_names_the_command(folder: Path) -> None:
     content = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(content | {"format_version": 99}))
-    expected = r"version 99, .* version 1; remake it: fedrecgel prepare synthetic .*--users 20"
+    expected = r"version 99, .* version 2; remake it: fedrecgel prepare synthetic .*--users 20"
     with pytest.raises(DataError, match=expected):
         Dataset.load(folder)
 
 
-@pytest.mark.parametrize("field", ["seed", "name", "files", "statistics"])
+def test_a_folder_of_format_version_1_is_read_as_it_is(folder: Path) -> None:
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["split"]
+    (folder / "manifest.json").write_text(json.dumps(content | {"format_version": 1}))
+    data = Dataset.load(folder, verify=True)
+    assert data.split == "leave-one-out"
+    assert not data.several
+
+
+@pytest.mark.parametrize("field", ["split", "seed", "name", "files", "statistics"])
 def test_a_manifest_without_a_field(folder: Path, field: str) -> None:
     content = json.loads((folder / "manifest.json").read_text())
     del content[field]
