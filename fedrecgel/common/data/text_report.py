@@ -112,7 +112,7 @@ def _leakage(report: Mapping[str, object]) -> list[str]:
 
 
 def _rules(rules: Mapping[str, object]) -> list[str]:
-    return [f"{name.replace("_", " "):<23}{rule}" for name, rule in rules.items()]
+    return [f"{name.replace('_', ' '):<23}{rule}" for name, rule in rules.items()]
 
 
 def number(value: object) -> str:
