@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -37,6 +38,11 @@ def shared_data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+# How long an example takes says more about the machine's load than about the code.
+hypothesis.settings.register_profile("fedrecgel", deadline=None)
+hypothesis.settings.load_profile("fedrecgel")
 
 
 class Federation:

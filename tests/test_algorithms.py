@@ -18,6 +18,7 @@ from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, mak
 from fedrecgel.common.algorithms.view import ScorerView
 from fedrecgel.common.config import Config, setting
 from fedrecgel.common.data.dataset import Dataset, make_dataset
+from fedrecgel.common.errors import FederationError
 from fedrecgel.common.hashing import Keys, user_keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.scorers.dot import DotScorer
@@ -355,3 +356,18 @@ def test_per_user_updates_and_addressed_tensors_pass_through_unchanged(
         for user in users:
             expected[checkerboard.train_of(user)] += 0.5
     assert outcome.best.shared["items"][:, 1].tolist() == expected.tolist()
+
+
+@pytest.mark.flower
+@pytest.mark.xfail(
+    raises=FederationError,
+    reason="Best keeps shared tensors only: the test downloads addressed ones of the last round",
+)
+def test_addressed_tensors_of_the_best_round_are_restored_too(
+    federation: Make, checkerboard: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "toy", Toy)
+    monkeypatch.setattr(Toy, "seen", [])
+    site_module._algorithm.cache_clear()
+    run = federation(checkerboard, "toy", nodes=2, rounds=4, fraction=0.5, evaluate_every=1)
+    assert run.run().outcome.best.round < 4  # else there is nothing to restore
