@@ -42,14 +42,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from fedrecgel.cli import demo, evaluate, prepare, recommend, simulate
+    from fedrecgel.cli import (
+        demo,
+        difference,
+        evaluate,
+        prepare,
+        recommend,
+        references,
+        simulate,
+    )
 
     parser = argparse.ArgumentParser(
         prog="fedrecgel", description="Federated recommendation on Flower."
     )
     parser.add_argument("--version", action="version", version=f"fedrecgel {fedrecgel.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (demo, prepare, simulate, recommend, evaluate):
+    for command in (
+        demo,
+        prepare,
+        references,
+        simulate,
+        recommend,
+        evaluate,
+        difference,
+    ):
         command.add_parser(commands)
     return parser
 

@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from fedrecgel.cli.difference import add_metric_options, chosen_metrics
+
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
     """Add the command."""
@@ -17,6 +19,14 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     parser.add_argument(
         "--split", default="test", choices=("validation", "test"), help="default: test"
     )
+    add_metric_options(parser)
+    parser.add_argument(
+        "--private",
+        default="kept",
+        choices=("kept", "fitted"),
+        help="private parameters as the run left them (default), or after local rounds against the "
+        "final shared ones",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -24,12 +34,17 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from fedrecgel.cli import print_json
+    from fedrecgel.simulation.report import NAMES
     from fedrecgel.simulation.result import Result
     from fedrecgel.simulation.table import table
 
-    report = Result.open(arguments.run_folder).evaluate(arguments.split)
+    asked = arguments.k or arguments.metrics
+    names = chosen_metrics(arguments, (5, 10, 20)) if asked else None
+    report = Result.open(arguments.run_folder).evaluate(
+        arguments.split, names=names or NAMES, fitted=arguments.private == "fitted"
+    )
     if arguments.json:
         print_json(report)
     else:
-        print(table(report))
+        print(table(report, names))
     return 0

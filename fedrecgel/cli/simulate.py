@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from fedrecgel.cli.references import method_names
 from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class
 from fedrecgel.common.config import setting_help
 from fedrecgel.common.errors import ConfigError
@@ -58,6 +59,14 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         "per round (default: auto)",
     )
     parser.add_argument(
+        "--references",
+        nargs="?",
+        const=[],
+        type=method_names,
+        metavar="NAME,...",
+        help="show central methods beside the model: item-knn, ease, als, recent (default: all)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print result.json instead of the table"
     )
     parser.set_defaults(run=run)
@@ -79,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
         resume=arguments.resume,
         log=arguments.log,
+        references=arguments.references,
         **parse_settings(arguments),
     )
     if arguments.json:

@@ -1,4 +1,4 @@
-"""Is it more than luck? Intervals and tests over users, from one number per user.
+"""Intervals and tests over users, from one number per user.
 
 The bootstrap draws users with replacement. A metric takes few distinct values (a hit ratio two,
 NDCG at ten eleven), so drawing n users is one draw of how often each value occurs: the cost depends

@@ -1,5 +1,6 @@
 """The end of a run: the model, ``result.json`` and ``curves.png``, from what the strategy left."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.metrics import RankCounts
 from fedrecgel.server.federation import Outcome
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
+from fedrecgel.simulation.central.comparison import reference_report
 from fedrecgel.simulation.plots import curves
 from fedrecgel.simulation.report import assemble, report_of_ranks, with_sums
 from fedrecgel.simulation.rounds import training_summary
@@ -27,6 +29,7 @@ def write_result(
     folder: RunFolder,
     dataset: Dataset | None,
     state: Path,
+    central: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write what a finished run leaves, and return the content of ``result.json``.
 
@@ -39,6 +42,8 @@ def write_result(
         sums say, and nothing of popularity, coverage or overlap.
     state
         Folder of the nodes' private state, for the ranks that they noted; read with ``dataset``.
+    central
+        References to measure beside the model; None for none, empty for all that can be had.
     """
     folder.write_model(outcome.best.shared)
     told = {
@@ -62,7 +67,7 @@ def write_result(
         }
     else:
         result = assemble(
-            _report(outcome, dataset, state),
+            _report(outcome, dataset, state, central),
             history,
             algorithm=config.algorithm,
             seed=config.seed,
@@ -77,7 +82,9 @@ def write_result(
     return result
 
 
-def _report(outcome: Outcome, dataset: Dataset, state: Path) -> dict[str, Any]:
+def _report(
+    outcome: Outcome, dataset: Dataset, state: Path, central: Sequence[str] | None
+) -> dict[str, Any]:
     ranks = load_ranks(state)
     users = (ranks[:, 0] >= 0).nonzero()[0]
     model = {
@@ -91,7 +98,10 @@ def _report(outcome: Outcome, dataset: Dataset, state: Path) -> dict[str, Any]:
         trained_users=_by_dataset_user(outcome, dataset),
         trained_items=outcome.best.trained_items,
     )
-    return with_sums(report, _sums(outcome))
+    report = with_sums(report, _sums(outcome))
+    if central is not None:
+        report["references"] = reference_report(dataset, central, model)
+    return report
 
 
 def _sums(outcome: Outcome) -> dict[str, Any]:

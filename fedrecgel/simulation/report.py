@@ -61,6 +61,7 @@ from fedrecgel.simulation.sanity import sanity_warnings
 from fedrecgel.simulation.table import table
 
 __all__ = [
+    "NAMES",
     "SHOWN_KINDS",
     "MetricRow",
     "assemble",

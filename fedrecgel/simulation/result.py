@@ -1,6 +1,6 @@
 """A finished run: its numbers, its model, recommendations for its users and for new ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +18,17 @@ from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
-from fedrecgel.simulation.report import build_report
+from fedrecgel.simulation.report import NAMES, build_report
 from fedrecgel.simulation.table import table
 
 FIT_ROUNDS = 50
 """Local rounds in which a new user's private state is fitted to the frozen shared model."""
+
+MODELS = {
+    "kept": "private parameters as the chosen round found them",
+    "fitted": f"private parameters after {FIT_ROUNDS} more local rounds against the shared ones",
+}
+"""Which model `Result.evaluate` measures."""
 
 
 @dataclass(frozen=True)
@@ -124,26 +130,54 @@ class Result:
         view = self.algorithm.personal_view(Download(self.shared), private)
         return self._best(view, known.tolist(), k)
 
-    def evaluate(self, split: str = "test") -> dict[str, Any]:
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        names: Iterable[str] = NAMES,
+        fitted: bool = False,
+    ) -> dict[str, Any]:
         """Measure the run's model again, from its files, as `build_report` does.
 
         As in the run, users with nothing to train on are not evaluated.
+
+        Parameters
+        ----------
+        names
+            Metrics to report, any kind at any k.
+        fitted
+            Measure another model: each user first takes `FIT_ROUNDS` local rounds of private steps
+            against the final shared parameters, as a new user does; nothing is sent or kept. By
+            default users have the private parameters that the chosen round found them with, which
+            may be old, or the initial ones.
         """
         _, trained = self._private(np.arange(self.data.num_users))
         users = np.flatnonzero(np.diff(self.data.train_offsets) > 0)
         report = build_report(
             self.data,
-            self.view(users),
+            self._fitted_view(users) if fitted else self.view(users),
             split=split,
             trained_users=trained,
             trained_items=np.ones(self.data.num_items, dtype=bool),
             users=users,
+            names=names,
         )
+        report["model"] = MODELS["fitted" if fitted else "kept"]
         # Which item rows were trained is not kept, only what the run counted on the test items.
         items = self.values["items"]
         known = items.keys() if split == "test" else {"all", "never_trained"}
         report["items"] = {name: items[name] if name in known else None for name in items}
         return report
+
+    def _fitted_view(self, users: Ints) -> PersonalView:
+        data = self.data
+        offsets = np.asarray(data.train_offsets, dtype=np.int64)
+        known = Interactions(data.train_items, offsets, data.user_keys, data.num_items).take(users)
+        private = self._private(users)[0]
+        trained = self.values["round"]["trained"]
+        for round in range(trained + 1, trained + FIT_ROUNDS + 1):
+            _, private = self.algorithm.update_users(Download(self.shared), private, known, round)
+        return self.algorithm.personal_view(Download(self.shared), private)
 
     def view(self, users: Ints) -> PersonalView:
         """Scores for users of the data set, by index."""

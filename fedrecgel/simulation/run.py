@@ -1,5 +1,6 @@
 """`simulate`: one run, from a prepared data set to a run folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedrecgel.client.app import app
@@ -10,6 +11,7 @@ from fedrecgel.common.sizes import message_sizes
 from fedrecgel.server.federation import Outcome
 from fedrecgel.server.session import Session
 from fedrecgel.simulation.backends import BACKENDS, Carrier
+from fedrecgel.simulation.central.tuned import check_methods
 from fedrecgel.simulation.finish import write_result
 from fedrecgel.simulation.progress import Progress, interruptible
 from fedrecgel.simulation.result import Result
@@ -27,6 +29,7 @@ def simulate(
     overwrite: bool = False,
     resume: bool = False,
     log: str = "auto",
+    references: Sequence[str] | None = None,
     **settings: Scalar,
 ) -> Result:
     """Train and evaluate on this machine, through Flower's Strategy and ClientApp.
@@ -53,6 +56,9 @@ def simulate(
         given here, of which only some may change.
     log
         ``auto``: a bar on a terminal, else a line per round; ``bar``, ``text``, ``json``, ``none``.
+    references
+        Central methods to measure beside the model (``item-knn``, ``ease``, ...); an empty list for
+        all that can be had. They are tuned on validation once and kept in the data folder.
     settings
         Settings by name (`fedrecgel.common.config`), for example ``rounds=100, server_lr=0.01``.
 
@@ -80,6 +86,7 @@ def simulate(
         raise ConfigError(
             f"nodes must be between 1 and the number of users, {dataset.num_users}, not {nodes}"
         )
+    check_methods(references or [])
     session = Session.begin(
         Path(out),
         dataset,
@@ -95,7 +102,7 @@ def simulate(
     with session.writing():
         carrier = Carrier(backend, session.head["nodes"], ray_address)
         outcome = _train(session, dataset, carrier, log)
-        write_result(outcome, session.config, session.head, folder, dataset, private)
+        write_result(outcome, session.config, session.head, folder, dataset, private, references)
     return Result.open(folder.path)
 
 

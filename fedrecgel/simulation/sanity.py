@@ -13,12 +13,13 @@ _NORMAL_975 = 1.96
 def sanity_warnings(report: Mapping[str, Any], split: str) -> list[str]:
     """One line for each suspicious metric of a report (``[]`` when all is well).
 
-    Looks at hr@10 and ndcg@10 of both rankings beside ``chance``, ``popularity`` and the paired
-    ``difference`` to popularity, all in the report.
+    Looks at hr@10 and ndcg@10 (or at what else was asked for) of both rankings beside ``chance``,
+    ``popularity`` and the paired ``difference`` to popularity, all in the report.
     """
     found = []
     for ranking in ("sampled", "full"):
-        for name in _WATCHED:
+        cells = report[split][ranking]
+        for name in [n for n in _WATCHED if n in cells] or cells:
             cell = report[split][ranking][name]
             if cell["value"] is None:
                 continue
@@ -28,6 +29,7 @@ def sanity_warnings(report: Mapping[str, Any], split: str) -> list[str]:
             found += _chance(f"{ranking} {name}", cell, chance) or _popularity(
                 ranking, name, cell["value"], report
             )
+    found += _never_trained(report["users"])
     evaluated, eligible = report["users"]["evaluated"], report["users"]["eligible"]
     if evaluated < eligible:
         found.append(f"only {evaluated} of {eligible} users with a held-out item were evaluated")
@@ -57,4 +59,14 @@ def _popularity(ranking: str, name: str, value: float, report: Mapping[str, Any]
     return [
         f"{ranking} {name} is {value:.4f}, below popularity ({popular:.4f}): "
         f"difference {delta['value']:+.4f}{se}"
+    ]
+
+
+def _never_trained(users: Mapping[str, Any]) -> list[str]:
+    evaluated, trained = users["evaluated"], users["trained_only"]["evaluated"]
+    if evaluated == 0 or trained >= evaluated / 2:
+        return []
+    return [
+        f"{evaluated - trained} of {evaluated} evaluated users were never trained: their private "
+        "parameters are the initial ones; users.trained_only is without them"
     ]

@@ -1,7 +1,9 @@
 """The table at the end of a run: the model beside popularity, in both rankings, with errors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from fedrecgel.simulation.central.text import reference_table
 
 __all__ = ["table"]
 
@@ -9,16 +11,25 @@ _SHOWN = ("hr@5", "ndcg@5", "hr@10", "ndcg@10", "hr@20", "ndcg@20")
 _WIDTHS = (18, 18, 20, 10)
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """Return the text of a result (`assemble`, or `build_report` alone), about 80 columns wide."""
+def table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
+    """Return the text of a result (`assemble`, or `build_report` alone), about 80 columns wide.
+
+    ``names`` are the metrics to show, all of them in the result.
+    """
+    shown = _SHOWN if names is None else names
     lines = [*_head(result), ""]
     for ranking, title in _titles(result).items():
         columns = ("model", "popularity", "difference", "chance")
         header = "".join(f"{c:>{w}}" for c, w in zip(columns, _WIDTHS, strict=True))
         lines += [title, f"{'':<10}{header}"]
-        lines += [_row(result, ranking, name) for name in _SHOWN]
+        lines += [_row(result, ranking, name) for name in shown]
         lines.append("")
     lines += ["± is the standard error over users; differences are paired, user by user", ""]
+    lines += _groups(result)
+    if "several" in result:
+        lines += _several(result["several"])
+    if "references" in result:
+        lines += ["REFERENCES on the same test items", *_references(result["references"]), ""]
     lines += _foot(result)
     return "\n".join(lines)
 
@@ -43,6 +54,8 @@ def _head(result: Mapping[str, Any]) -> list[str]:
         f"users evaluated / eligible: {users['evaluated']:,} / {users['eligible']:,}; "
         f"never trained: {users['never_trained']:,} of {users['all']:,}"
     )
+    if "model" in result:
+        lines.append(f"model: {result['model']}")
     return lines
 
 
@@ -57,7 +70,7 @@ def _row(result: Mapping[str, Any], ranking: str, name: str) -> str:
         "-" if chance is None else f"{chance:.4f}",
     )
     padded = "".join(f"{c:>{w}}" for c, w in zip(cells, _WIDTHS, strict=True))
-    return f"  {name:<8}{padded}"
+    return f"  {name:<8}{padded}" if len(name) < 9 else f"  {name}\n{'':<10}{padded}"
 
 
 def _with_error(cell: Mapping[str, Any], sign: str = "") -> str:
@@ -74,11 +87,16 @@ def _foot(result: Mapping[str, Any]) -> list[str]:
         count, share = items["positives_never_trained"], items["positives_never_trained_share"]
         lines.append(f"  held out for {count:,} users ({share:.1%}); metrics without these users:")
         lines += _without(items["trained_positives_only"])
+    trained = result["users"]["trained_only"]
+    if 0 < trained["evaluated"] < result["users"]["evaluated"]:
+        lines.append(f"users that were trained only ({trained['evaluated']:,}):")
+        lines += _without(trained)
     if overlap["between_users"] is not None:
         lines += [
             f"of ten recommended items two users share {overlap['between_users']:.1f};",
             f"  {overlap['with_popularity_list']:.1f} are what popularity gives the same user,",
             f"  {overlap['with_ten_most_popular']:.1f} are among the ten most popular",
+            *_lists(result["lists"]),
         ]
     if "best_by_test" in result:
         best = result["best_by_test"]
@@ -96,3 +114,65 @@ def _without(part: Mapping[str, Any]) -> list[str]:
         + ", ".join(f"{name} {_with_error(part[ranking][name])}" for name in names)
         for ranking in ("sampled", "full")
     ]
+
+
+_TITLES = {
+    "item_popularity": "by popularity of the held-out item",
+    "user_activity": "by activity of the user",
+}
+
+
+def _groups(result: Mapping[str, Any]) -> list[str]:
+    """One line for each group of users: full hr@10 of model and popularity."""
+    lines = []
+    for kind, groups in result["groups"].items():
+        header = f"{'users':>9}{'model':>18}{'popularity':>20}"
+        lines.append(f"{'FULL hr@10 ' + _TITLES[kind]:<46}{header}")
+        for name, part in groups.items():
+            cells = [
+                _with_error(part[who]["full"]["hr@10"]) if who in part else "-"
+                for who in ("model", "popularity")
+            ]
+            about = f"  {name}{_bounds(part)}"
+            lines.append(f"{about:<46}{part['evaluated']:>9,}{cells[0]:>18}{cells[1]:>20}")
+        lines.append("")
+    return lines
+
+
+def _bounds(part: Mapping[str, Any]) -> str:
+    if "items" in part:
+        return f" ({part['items']:,} items)"
+    bounds = {"from": "at least", "below": "fewer than"}
+    told = [f"{words} {part[key]:,}" for key, words in bounds.items() if key in part]
+    return f" ({', '.join(told)} interactions)"
+
+
+def _lists(lists: Mapping[str, Any]) -> list[str]:
+    """Coverage, novelty and concentration of the lists of ten, beside popularity's."""
+    model, popular = lists["model"], lists["popularity"]
+    return [
+        f"lists of ten hold {model['coverage']:.1%} of all items (popularity "
+        f"{popular['coverage']:.1%}); novelty {model['novelty']:.1f} bits "
+        f"({popular['novelty']:.1f}); Gini {model['gini']:.3f} ({popular['gini']:.3f})"
+    ]
+
+
+def _several(several: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"ALL HELD-OUT ITEMS of {several['evaluated']:,} users"
+        + (f", {several['mean_positives']:.1f} each" if several["evaluated"] else ""),
+        f"{'':<20}{'model':>20}{'popularity':>20}",
+    ]
+    for ranking in ("sampled", "full"):
+        for name in ("recall@10", "precision@10", "ndcg@10", "map@10"):
+            cells = [_with_error(several[who][ranking][name]) for who in ("model", "popularity")]
+            lines.append(f"  {f'{ranking} {name}':<20}{cells[0]:>20}{cells[1]:>20}")
+    return [*lines, ""]
+
+
+def _references(report: Mapping[str, Any]) -> list[str]:
+    lines = reference_table(report).splitlines()
+    for name, entry in report["methods"].items():
+        delta = entry["difference"]["full"]["ndcg@10"]
+        lines.append(f"  model minus {name}, full ndcg@10: {_with_error(delta, sign='+')}")
+    return lines
