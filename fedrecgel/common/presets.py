@@ -35,14 +35,14 @@ TUNED: Mapping[str, Mapping[str, Scalar]] = {
     "default": _TUNED,
     "ml-100k": _TUNED
     | {
-        "private-weight-decay": 2e-3,
+        "embedding-dim": 128,
         "server-optimizer": "adam",
         "server-lr": 0.01,
         "item-weight-decay": 5e-5,
     },
     "filmtrust": _TUNED | {"server-lr": 0.1, "item-weight-decay": 3e-5, "num-negatives": 16},
     "lastfm-2k": _TUNED,
-    "amazon-video": _TUNED | {"server-lr": 0.1},
+    "amazon-video": _TUNED | {"evaluate-every": 20},
 }
 """By data set name; ``default`` for any other."""
 
