@@ -339,7 +339,7 @@ def test_an_odd_hello_is_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("changes", [{"version": "9.9.9"}, {"messages": 99}])
 def test_a_node_of_another_version_is_refused_in_one_line(changes: dict[str, Any]) -> None:
     values = {**Hello("lab", 1, 9, "hash", 1).pack().config_records["hello"], **changes}
-    with pytest.raises(FederationError, match="node 'lab' runs fedrecgel .*same version") as found:
+    with pytest.raises(FederationError, match=r"node 'lab' runs fedrecgel .*same version") as found:
         Hello.unpack(RecordDict({"hello": ConfigRecord(values)}))
     assert "\n" not in str(found.value)
 
@@ -355,7 +355,7 @@ def test_a_server_of_another_version_is_refused_in_one_line(changes: dict[str, A
     nobody = np.zeros((1, 0), dtype=np.int64)
     content = pack_train_request(TrainRequest(experiment, 1, nobody[0], nobody, {}), ArrayRecord())
     content.config_records["request"].update(changes)
-    with pytest.raises(FederationError, match="the server runs fedrecgel .*same version"):
+    with pytest.raises(FederationError, match=r"the server runs fedrecgel .*same version"):
         unpack_train_request(content)
 
 
