@@ -21,10 +21,10 @@ def sanity_warnings(report: Mapping[str, Any], split: str) -> list[str]:
         cells = report[split][ranking]
         for name in [n for n in _WATCHED if n in cells] or cells:
             cell = report[split][ranking][name]
-            if cell["value"] is None:
+            chance = report["chance"][ranking][name]["value"]
+            if cell["value"] is None or chance > _TOO_GOOD:  # a list that holds every rival
                 continue
             found += _extremes(f"{ranking} {name}", cell["value"])
-            chance = report["chance"][ranking][name]["value"]
             # One line a metric is enough: at chance, popularity is out of reach anyway.
             found += _chance(f"{ranking} {name}", cell, chance) or _popularity(
                 ranking, name, cell["value"], report

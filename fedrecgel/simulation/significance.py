@@ -95,8 +95,8 @@ def difference_table(report: dict[str, Any]) -> str:
     """Return the text of `compare_runs`, about 100 columns wide."""
     several = len(report["runs"]) > 1
     lines = [
-        f"test items of {report['data']['name']}, {report['users']:,} users, paired; "
-        f"base: {report['base']}"
+        f"test items of {report['data']['name']}, {report['users']:,} users, paired",
+        f"base: {report['base']}",
     ]
     columns = ("base", "run", "difference", "95 % interval", "changed", "effect", "p")
     widths = (9, 9, 12, 22, 9, 8, 9)

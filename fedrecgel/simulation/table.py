@@ -142,9 +142,11 @@ def _groups(result: Mapping[str, Any]) -> list[str]:
 def _bounds(part: Mapping[str, Any]) -> str:
     if "items" in part:
         return f" ({part['items']:,} items)"
-    bounds = {"from": "at least", "below": "fewer than"}
-    told = [f"{words} {part[key]:,}" for key, words in bounds.items() if key in part]
-    return f" ({', '.join(told)} interactions)"
+    if "from" not in part:
+        return f" (fewer than {part['below']:,} interactions)"
+    if "below" not in part:
+        return f" (at least {part['from']:,} interactions)"
+    return f" ({part['from']:,} to {part['below'] - 1:,} interactions)"
 
 
 def _lists(lists: Mapping[str, Any]) -> list[str]:
