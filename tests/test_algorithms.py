@@ -18,7 +18,6 @@ from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, mak
 from fedrecgel.common.algorithms.view import ScorerView
 from fedrecgel.common.config import Config, setting
 from fedrecgel.common.data.dataset import Dataset, make_dataset
-from fedrecgel.common.errors import FederationError
 from fedrecgel.common.hashing import Keys, user_keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.scorers.dot import DotScorer
@@ -359,10 +358,6 @@ def test_per_user_updates_and_addressed_tensors_pass_through_unchanged(
 
 
 @pytest.mark.flower
-@pytest.mark.xfail(
-    raises=FederationError,
-    reason="Best keeps shared tensors only: the test downloads addressed ones of the last round",
-)
 def test_addressed_tensors_of_the_best_round_are_restored_too(
     federation: Make, checkerboard: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

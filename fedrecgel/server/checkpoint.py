@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.records import Experiment
@@ -116,12 +117,10 @@ class Checkpoint:
         _refuse_other_settings(self.experiment, federation.experiment)
         federation.experiment = replace(federation.experiment, id=self.experiment.id)
         server = federation.server
+        then = self._server("")
         for name, value in server.shared.items():
-            value.copy_(self._tensors[f"shared/{name}"])
-        server.auxiliary = self._under("auxiliary/")
-        for key, value in self._under("addressed/").items():
-            owner, _, name = key.partition("/")
-            server.addressed.setdefault(owner, {})[name] = value
+            value.copy_(then.shared[name])  # in place: the optimiser holds these very tensors
+        server.auxiliary, server.addressed = then.auxiliary, then.addressed
         if server.optimizer is not None:
             server.optimizer.load_state_dict(_join_optimizer(document["optimizer"], self._tensors))
         federation.roster.accepted[:] = self._tensors["accepted"].numpy()
@@ -132,10 +131,18 @@ class Checkpoint:
             federation.best = Best(
                 document["best"]["round"],
                 document["best"]["value"],
-                self._under("best/shared/"),
+                self._server("best/"),
                 self._tensors["best/trained_items"].numpy(),
                 self._tensors["best/accepted"].numpy(),
             )
+
+    def _server(self, prefix: str) -> ServerState:
+        addressed: dict[str, State] = {}
+        for key, value in self._under(f"{prefix}addressed/").items():
+            owner, _, name = key.partition("/")
+            addressed.setdefault(owner, {})[name] = value
+        shared, auxiliary = (self._under(f"{prefix}{part}/") for part in ("shared", "auxiliary"))
+        return ServerState(shared, addressed, auxiliary)
 
     def _under(self, prefix: str) -> State:
         return {
@@ -194,14 +201,11 @@ def _sites(federation: Federation) -> list[list[Any]]:
 def _tensors(federation: Federation) -> tuple[State, Any]:
     """Everything that is a tensor, by a path-like name, and the rest of the optimiser's state."""
     server, best = federation.server, federation.best
-    tensors: State = {f"shared/{name}": value for name, value in server.shared.items()}
-    tensors |= {f"auxiliary/{name}": value for name, value in server.auxiliary.items()}
-    for owner, state in server.addressed.items():
-        tensors |= {f"addressed/{owner}/{name}": value for name, value in state.items()}
+    tensors = _server_tensors("", server)
     tensors["accepted"] = torch.from_numpy(federation.roster.accepted)
     tensors["trained_items"] = torch.from_numpy(federation.trained_items)
     if best is not None:
-        tensors |= {f"best/shared/{name}": value for name, value in best.shared.items()}
+        tensors |= _server_tensors("best/", best.server)
         tensors["best/accepted"] = torch.from_numpy(best.accepted)
         tensors["best/trained_items"] = torch.from_numpy(best.trained_items)
     rest: Any = None
@@ -217,6 +221,16 @@ def _tensors(federation: Federation) -> tuple[State, Any]:
             },
         }
     return tensors, rest
+
+
+def _server_tensors(prefix: str, server: ServerState) -> State:
+    parts = {"shared": server.shared, "auxiliary": server.auxiliary}
+    parts |= {f"addressed/{owner}": state for owner, state in server.addressed.items()}
+    return {
+        f"{prefix}{part}/{name}": value
+        for part, state in parts.items()
+        for name, value in state.items()
+    }
 
 
 def _optimizer_tensors(state: dict[int, dict[str, Any]]) -> Iterator[tuple[str, Tensor]]:

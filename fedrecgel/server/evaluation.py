@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MessageType
 
+from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
@@ -28,6 +29,8 @@ class EvaluationRound:
     ----------
     split, full
         As in `EvaluateRequest`.
+    server
+        The server's tensors to evaluate with.
     accepted : (N,) int64
         For every user the round whose private state to evaluate.
     tally
@@ -42,9 +45,11 @@ class EvaluationRound:
         *,
         split: str,
         full: bool,
+        server: ServerState,
         accepted: Ints,
     ) -> None:
         self._federation = federation
+        self._server = server
         self._tally = tally
         self._rankings = ("sampled", "full") if full else ("sampled",)
         self._request = EvaluateRequest(federation.experiment, round, split, full, accepted, {})
@@ -57,7 +62,7 @@ class EvaluationRound:
             users = np.arange(member.first, member.last)
             if not len(users):
                 continue
-            download = federation.algorithm.download(federation.server, torch.from_numpy(users))
+            download = federation.algorithm.download(self._server, torch.from_numpy(users))
             refuse_undeclared(download.addressed, tensors.addressed)
             request = replace(
                 self._request,

@@ -23,6 +23,8 @@ class Best:
 
     Attributes
     ----------
+    server
+        The server's tensors of that round.
     trained_items : (M,) bool
         Item rows that an accepted update had touched by then.
     accepted : (N,) int64
@@ -31,9 +33,14 @@ class Best:
 
     round: int
     value: float
-    shared: State
+    server: ServerState
     trained_items: NDArray[np.bool_]
     accepted: Ints
+
+    @property
+    def shared(self) -> State:
+        """The shared tensors of that round."""
+        return self.server.shared
 
 
 @dataclass
@@ -79,7 +86,7 @@ class Federation:
         self.best = Best(
             round,
             value,
-            {name: tensor.clone() for name, tensor in self.server.shared.items()},
+            self.server.copy(),
             self.trained_items.copy(),
             self.roster.accepted.copy(),
         )

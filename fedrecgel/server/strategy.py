@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
@@ -270,7 +271,7 @@ class FedRecStrategy(Strategy):
         sums = self._evaluate(
             grid,
             round,
-            federation.server.shared,
+            federation.server,
             split=split,
             full=ranking == "full",
             accepted=federation.roster.accepted,
@@ -287,7 +288,7 @@ class FedRecStrategy(Strategy):
         federation, best = self.federation, self.federation.best
         assert best is not None, "the last round is always evaluated"
         test = self._evaluate(
-            grid, best.round, best.shared, split="test", full=True, accepted=best.accepted
+            grid, best.round, best.server, split="test", full=True, accepted=best.accepted
         )
         selected = self.config.select_by if federation.roster.validation_users else None
         return Outcome(
@@ -304,12 +305,12 @@ class FedRecStrategy(Strategy):
         self,
         grid: Grid,
         round: int,
-        shared: State,
+        server: ServerState,
         **request: Any,  # noqa: ANN401 - those of EvaluationRound
     ) -> dict[str, MetricSums]:
         tally = self._new_tally()
-        self._evaluation = EvaluationRound(self.federation, round, tally, **request)
-        messages = self.configure_evaluate(round, pack_state(shared), ConfigRecord(), grid)
+        self._evaluation = EvaluationRound(self.federation, round, tally, server=server, **request)
+        messages = self.configure_evaluate(round, pack_state(server.shared), ConfigRecord(), grid)
         replies = exchange(grid, messages, self._timeout, tally.add)
         self.aggregate_evaluate(round, replies)
         self.federation.history.count(tally)

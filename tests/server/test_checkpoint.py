@@ -54,8 +54,7 @@ def finish(data: Dataset, run: Path, **changes: object) -> tuple[dict, list, dic
     made.start(grid(data, run))
     assert made.outcome is not None
     lines = [
-        {k: v for k, v in line.items() if "seconds" not in k}
-        for line in made.outcome.history.lines
+        {k: v for k, v in line.items() if "seconds" not in k} for line in made.outcome.history.lines
     ]
     test = {r: sums.values() for r, sums in made.outcome.test.items()}
     return made.outcome.best.shared, lines, test

@@ -45,6 +45,15 @@ class ServerState:
     auxiliary: State = field(default_factory=dict)
     optimizer: torch.optim.Optimizer | None = None
 
+    def copy(self) -> "ServerState":
+        """The tensors as they are now; without the optimiser, which only training needs."""
+        addressed = {key: _clone(state) for key, state in self.addressed.items()}
+        return ServerState(_clone(self.shared), addressed, _clone(self.auxiliary))
+
+
+def _clone(state: State) -> State:
+    return {name: value.clone() for name, value in state.items()}
+
 
 @dataclass(frozen=True)
 class Download:
