@@ -9,6 +9,7 @@ from fedrecgel.common.data.arrays import Arrays, arrange
 from fedrecgel.common.data.cut import find_cut
 from fedrecgel.common.data.filters import keep_minimum
 from fedrecgel.common.data.leakage import measure_leakage
+from fedrecgel.common.data.read import Interactions
 from fedrecgel.common.data.rules import Rules
 from fedrecgel.common.data.sources import Source
 from fedrecgel.common.data.split import (
@@ -107,15 +108,20 @@ def _paper_times(source: Source, seed: int) -> Events:
     return Events(events.user, events.item, time, np.ones(len(events), dtype=bool))
 
 
+def hashed_order(raw: Interactions, events: Events, seed: int) -> Events:
+    """Sort by user and time; equal times by a hash of (seed, user id, item id)."""
+    users, items = user_keys(raw.user_ids.tolist()), user_keys(raw.item_ids.tolist())
+    return chronological(events, hashed_ties(seed, events, users, items))
+
+
 def _split(source: Source, rules: Rules, events: Events) -> tuple[Split, dict[str, object] | None]:
     """Order the events by the rule of ties and split them."""
     raw = source.interactions
-    if rules.paper:
-        ties: Column = earliest_item_last(events)
-    else:
-        user_key, item_key = user_keys(raw.user_ids.tolist()), user_keys(raw.item_ids.tolist())
-        ties = hashed_ties(rules.seed, events, user_key, item_key)
-    ordered = chronological(events, ties)
+    ordered = (
+        chronological(events, earliest_item_last(events))
+        if rules.paper
+        else hashed_order(raw, events, rules.seed)
+    )
     if rules.split == "share":
         return last_share(ordered, rules.share), None
     if rules.split == "time":

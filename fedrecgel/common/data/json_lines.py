@@ -69,10 +69,10 @@ def _parse(lines: pa.Array, count: int, keys: Mapping[str, str]) -> dict[str, pa
     """Parse all lines at once; None where that might change a value."""
     if not count:
         return None
-    content = pc.binary_join(pa.array([lines.to_pylist()], pa.list_(pa.large_string())), "\n")
+    content = "\n".join(lines.to_pylist()).encode()
     options = pj.ReadOptions(use_threads=False, block_size=2**30)
     try:
-        table = pj.read_json(BytesIO(content[0].as_buffer()), options)
+        table = pj.read_json(BytesIO(content), options)
     except (pa.ArrowException, OSError):
         return None
     if table.num_rows != count:

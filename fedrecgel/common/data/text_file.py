@@ -52,9 +52,9 @@ class TextFile:
         """Yield whole lines; the first block is never blank."""
         rest, end, empty = b"", b"", True
         for data in self._decoded():
-            end = end or (b"\r" if b"\n" not in data and b"\r" in data else b"\n")
             data = rest + data
-            cut = data.rfind(end) + 1
+            end = end or _line_end(data)
+            cut = data.rfind(end) + 1 if end else 0
             data, rest = data[:cut], data[cut:]
             if len(rest) > LONGEST_LINE:
                 raise DataError(f"{self.path} has a line of more than {LONGEST_LINE:,} bytes")
@@ -102,6 +102,13 @@ class TextFile:
                 return line + error.object.count(b"\n", 0, error.start)
             line += data.count(b"\n")
         return line if decoder.getstate()[0] else 0
+
+
+def _line_end(data: bytes) -> bytes:
+    """Tell what ends the lines; nothing as long as there is no line end."""
+    if b"\n" in data:
+        return b"\n"
+    return b"\r" if b"\r" in data[:-1] else b""
 
 
 def _line_feeds(data: bytes, end: bytes) -> bytes:
