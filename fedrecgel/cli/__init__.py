@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from fedrecgel.cli import (
+        data,
         demo,
         difference,
         evaluate,
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (
         demo,
+        data,
         prepare,
         references,
         simulate,
