@@ -5,7 +5,7 @@ from typing import Any
 
 from fedrecgel.cli.references import method_names
 from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class
-from fedrecgel.common.config import setting_help
+from fedrecgel.common.config import kebab, setting_help
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.presets import PRESETS
 
@@ -106,9 +106,9 @@ def parse_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigError(f"--set needs NAME=VALUE, not '{text}', e.g. --set server-lr=0.01")
-        if name in settings:
-            raise ConfigError(f"setting '{name}' is given twice")
-        settings[name] = value
+        if kebab(name) in settings:
+            raise ConfigError(f"setting '{kebab(name)}' is given twice")
+        settings[kebab(name)] = value
     for name in ("rounds", "seed", "dtype"):
         value = getattr(arguments, name)
         if value is not None:
