@@ -46,8 +46,12 @@ class Site:
 
     @cached_property
     def interactions(self) -> Interactions:
-        """Training interactions of the users, by slot."""
-        data = self.data
+        """Training interactions by slot, over the data's own memory where every user has some."""
+        data, offsets = self.data, self.data.train_offsets[self.first : self.last + 1]
+        if len(self.users) == self.last - self.first:
+            items = data.train_items[offsets[0] : offsets[-1]]
+            keys = data.user_keys[self.first : self.last]
+            return Interactions(items, offsets - offsets[0], keys, data.num_items)
         everyone = Interactions(
             data.train_items, data.train_offsets, data.user_keys, data.num_items
         )
