@@ -16,11 +16,13 @@ from torch import Tensor
 
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import FedRecError
+from fedrecgel.common.item_lists import Ints, ItemLists, join_lists
 from fedrecgel.common.metrics import RankCounts
 
 __all__ = [
     "BUDGET",
     "HeldOut",
+    "Ints",
     "ItemLists",
     "PersonalView",
     "blocks",
@@ -33,8 +35,6 @@ __all__ = [
     "refuse_nan",
     "top_k",
 ]
-
-Ints = NDArray[np.int64]
 
 BUDGET = 16 * 2**20
 """Bytes of scores held at once. Blocks that fit the processor's cache are also the fastest."""
@@ -60,32 +60,6 @@ class PersonalView(Protocol):
 
     def catalogue(self, users: Tensor) -> Tensor:
         """Scores (B, M) of all items for ``users`` (B,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class ItemLists:
-    """A list of items for each user: those of user u are ``items[offsets[u]:offsets[u + 1]]``."""
-
-    items: NDArray[np.integer]
-    offsets: NDArray[np.integer]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def entries(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return all entries of the lists ``rows`` (B,): the place in ``rows``, and the item."""
-        starts = np.asarray(self.offsets[rows], dtype=np.int64)
-        lengths = np.asarray(self.offsets[rows + 1], dtype=np.int64) - starts
-        which = np.repeat(np.arange(len(rows)), lengths)
-        before = np.cumsum(lengths) - lengths
-        at = np.arange(len(which)) + np.repeat(starts - before, lengths)
-        return which, np.asarray(self.items[at], dtype=np.int64)
-
-    def select(self, rows: Ints) -> "ItemLists":
-        """Keep the lists of these users only, in this order."""
-        which, items = self.entries(rows)
-        lengths = np.bincount(which, minlength=len(rows))
-        return ItemLists(items, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,22 +89,19 @@ def held_out(dataset: Dataset, split: str, users: Ints | None = None) -> HeldOut
 def excluded_items(dataset: Dataset, split: str) -> ItemLists:
     """List what each user has interacted with before the held-out item.
 
-    The train items, and the validation item too when testing. While validating the test item
-    counts as a rival like any other: leaving it out would use what is not known yet.
+    The train items, and the validation items too when testing. While validating the test items
+    count as rivals like any other: leaving them out would use what is not known yet. Where users
+    have several held-out items, those of the same split are left out too: the positive itself
+    counts even where it stands among them.
     """
     if split not in ("validation", "test"):
         raise FedRecError(f"unknown split {split!r}: use 'validation' or 'test'")
-    offsets = np.asarray(dataset.train_offsets, dtype=np.int64)
-    if split == "validation":
-        return ItemLists(dataset.train_items, offsets)
-    validation = np.asarray(dataset.validation_items)
-    has = validation >= 0
-    shift = np.concatenate([[0], np.cumsum(has)])
-    longer = offsets + shift
-    items = np.empty(longer[-1], dtype=np.int32)
-    items[np.arange(offsets[-1]) + np.repeat(shift[:-1], np.diff(offsets))] = dataset.train_items
-    items[longer[1:][has] - 1] = validation[has]
-    return ItemLists(items, longer)
+    parts = [ItemLists(dataset.train_items, dataset.train_offsets)]
+    if split == "test":
+        parts.append(ItemLists(*dataset.held_out("validation")))
+    if dataset.several:
+        parts.append(ItemLists(*dataset.held_out(split)))
+    return join_lists(*parts)
 
 
 def rank_among_candidates(

@@ -10,13 +10,12 @@ from torch import Tensor
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.evaluation import (
     BUDGET,
-    Ints,
-    ItemLists,
     PersonalView,
     blocks,
     count_nan_rows,
     refuse_nan,
 )
+from fedrecgel.common.item_lists import Ints, ItemLists, join_lists
 from fedrecgel.common.several import SeveralCounts
 
 __all__ = ["HeldOutLists", "held_out_lists", "rank_several"]
@@ -33,26 +32,14 @@ class HeldOutLists:
 
 def held_out_lists(dataset: Dataset, split: str, users: Ints | None = None) -> HeldOutLists:
     """Return ``validation`` or ``test`` of all users, or of ``users`` in the order given."""
-    train = ItemLists(dataset.train_items, np.asarray(dataset.train_offsets, dtype=np.int64))
     positives = ItemLists(*dataset.held_out(split))
     candidates = dataset.test_candidates if split == "test" else dataset.validation_candidates
-    excluded = (
-        train
-        if split == "validation"
-        else _joined(train, ItemLists(*dataset.held_out("validation")))
-    )
+    excluded = ItemLists(dataset.train_items, dataset.train_offsets)
+    if split == "test":
+        excluded = join_lists(excluded, ItemLists(*dataset.held_out("validation")))
     if users is None:
         return HeldOutLists(positives, candidates, excluded)
     return HeldOutLists(positives.select(users), candidates[users], excluded.select(users))
-
-
-def _joined(a: ItemLists, b: ItemLists) -> ItemLists:
-    rows = np.arange(len(a))
-    (who_a, items_a), (who_b, items_b) = a.entries(rows), b.entries(rows)
-    who, items = np.concatenate([who_a, who_b]), np.concatenate([items_a, items_b])
-    order = np.argsort(who, kind="stable")
-    lengths = np.bincount(who, minlength=len(rows))
-    return ItemLists(items[order], np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def rank_several(

@@ -13,7 +13,8 @@ DEFINITIONS = {
     "ties": "the rank is uniform over the tied places; metrics are expectations",
     "one_positive": "with one held-out item recall@k = hr@k, precision@k = hr@k / k, map@k = mrr@k",
     "several": "present where users have several held-out items: all metrics over all of them; the "
-    "ideal list has min(items, k) hits, for ndcg and map",
+    "ideal list has min(items, k) hits, for ndcg and map. Everything else is then about the next "
+    "(earliest) held-out item, with the user's others left out of ranking and lists",
     "intervals": "95 % percentile bootstrap over users; the spread between seeds is not in it",
     "difference": "model minus popularity on the same users; low and high as intervals; effect is "
     "the mean over the standard deviation of the users' differences",

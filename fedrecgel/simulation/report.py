@@ -72,6 +72,7 @@ __all__ = [
     "overlap_between_users",
     "paired_difference",
     "report_of_ranks",
+    "several_report",
     "table",
     "versions",
     "with_sums",
@@ -119,7 +120,7 @@ def build_report(
         trained_items=trained_items,
         names=names,
     )
-    if getattr(dataset, "several", False):
+    if dataset.several:
         report["several"] = several_report(dataset, view, split, users)
     return report
 

@@ -18,7 +18,7 @@ from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
-from fedrecgel.simulation.report import NAMES, build_report
+from fedrecgel.simulation.report import NAMES, build_report, several_report
 from fedrecgel.simulation.table import table
 
 FIT_ROUNDS = 50
@@ -178,6 +178,16 @@ class Result:
         for round in range(trained + 1, trained + FIT_ROUNDS + 1):
             _, private = self.algorithm.update_users(Download(self.shared), private, known, round)
         return self.algorithm.personal_view(Download(self.shared), private)
+
+    def measure_several(self) -> None:
+        """Add the metrics of all held-out items to ``result.json``, where users have several.
+
+        Nodes send sums over the next item of each user; the lists need every user's scores, which
+        only a machine with all private state has.
+        """
+        users = np.flatnonzero(np.diff(self.data.train_offsets) > 0)
+        self.values["several"] = several_report(self.data, self.view(users), "test", users)
+        self._folder.write_json(RESULT, self.values)
 
     def view(self, users: Ints) -> PersonalView:
         """Scores for users of the data set, by index."""

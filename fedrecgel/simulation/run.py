@@ -103,7 +103,10 @@ def simulate(
         carrier = Carrier(backend, session.head["nodes"], ray_address)
         outcome = _train(session, dataset, carrier, log)
         write_result(outcome, session.config, session.head, folder, dataset, private, references)
-    return Result.open(folder.path)
+    result = Result.open(folder.path)
+    if dataset.several:
+        result.measure_several()
+    return result
 
 
 def _train(session: Session, dataset: Dataset, carrier: Carrier, log: str) -> Outcome:

@@ -7,10 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrecgel.common.data.dataset import make_dataset
 from fedrecgel.common.errors import FedRecError
-from fedrecgel.common.evaluation import ItemLists
+from fedrecgel.common.evaluation import excluded_items, held_out, rank_in_catalogue
+from fedrecgel.common.item_lists import ItemLists, join_lists
 from fedrecgel.common.metrics import RankCounts, metric, metric_names
-from fedrecgel.common.rank_several import HeldOutLists, rank_several
+from fedrecgel.common.rank_several import HeldOutLists, held_out_lists, rank_several
 from fedrecgel.common.several import SeveralCounts, metric_of_several, values_of_several
 
 NAMES = metric_names([1, 2, 3, 10])
@@ -184,3 +186,35 @@ def test_nobody_to_rank():
     assert isinstance(counts, SeveralCounts)
     assert len(counts) == 0
     assert metric_of_several("map@5", counts).tolist() == []
+
+
+# --- held-out lists of a data set
+
+
+def test_what_is_left_out_where_users_have_several():  # U062, U066
+    data = make_dataset([[0, 1]], validation=[[2, 3]], test=[[4, 5]], num_items=8)
+    rows = np.array([0])
+    for split, lists, single in (
+        ("validation", {0, 1}, {0, 1, 2, 3}),
+        ("test", {0, 1, 2, 3}, {0, 1, 2, 3, 4, 5}),
+    ):
+        assert set(held_out_lists(data, split).excluded.entries(rows)[1].tolist()) == lists
+        # One positive is asked about: the user's others do not stand in its way.
+        assert set(excluded_items(data, split).entries(rows)[1].tolist()) == single
+    assert held_out_lists(data, "test", rows).positives.items.tolist() == [4, 5]
+
+
+def test_the_next_item_is_not_pushed_down_by_the_users_other_held_out_items():
+    data = make_dataset([[0]], validation=[[1]], test=[[2, 3]], num_items=5)
+    held = held_out(data, "test")
+    view = TableView([[9.0, 9.0, 1.0, 5.0, 0.0]])
+    assert rank_in_catalogue(view, held.positives, held.excluded).greater.tolist() == [0]
+    both = rank_several(view, held_out_lists(data, "test"), full=True)
+    assert both.greater.tolist() == [1, 0]
+
+
+def test_joined_lists_keep_each_users_items_in_order():
+    a, b = lists_of([[1, 2], [], [3]]), lists_of([[4], [5], []])
+    joined = join_lists(a, b, a)
+    assert joined.offsets.tolist() == [0, 5, 6, 8]
+    assert joined.items.tolist() == [1, 2, 4, 1, 2, 5, 3, 3]
