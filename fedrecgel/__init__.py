@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedrecgel.common.data.dataset import Dataset
     from fedrecgel.common.data.prepare import prepare
     from fedrecgel.common.errors import FedRecError
+    from fedrecgel.common.records import initial_arrays, settings_record
     from fedrecgel.server.strategy import FedRecStrategy
     from fedrecgel.simulation.result import Result
     from fedrecgel.simulation.run import simulate
@@ -37,8 +38,10 @@ _WHERE = {
     "FedRecError": "fedrecgel.common.errors",
     "FedRecStrategy": "fedrecgel.server.strategy",
     "Result": "fedrecgel.simulation.result",
+    "initial_arrays": "fedrecgel.common.records",
     "make_config": "fedrecgel.common.algorithms.registry",
     "prepare": "fedrecgel.common.data.prepare",
+    "settings_record": "fedrecgel.common.records",
     "simulate": "fedrecgel.simulation.run",
 }
 
@@ -48,8 +51,10 @@ __all__ = [
     "FedRecError",
     "FedRecStrategy",
     "Result",
+    "initial_arrays",
     "make_config",
     "prepare",
+    "settings_record",
     "simulate",
 ]
 

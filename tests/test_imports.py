@@ -22,12 +22,15 @@ ALLOWED = {
 }
 # The only modules that know Flower.
 KNOW_FLOWER = {
+    "app.py",
     "client/app.py",
+    "client/stock.py",
     "common/records.py",
     "server/app.py",
     "server/evaluation.py",
     "server/exchange.py",
     "server/history.py",
+    "server/settled.py",
     "server/strategy.py",
     "server/training.py",
     "simulation/backends.py",

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedrecgel.client.evaluator import evaluate
 from fedrecgel.client.site import Site, algorithm_of, open_site
+from fedrecgel.client.stock import evaluate_stock, is_stock, train_stock
 from fedrecgel.client.trainer import train
 from fedrecgel.common.errors import FedRecError
 from fedrecgel.common.records import (
@@ -59,7 +60,10 @@ def on_query(message: Message, context: Context) -> Message:
 @answered
 def on_train(message: Message, context: Context) -> Message:
     """Train some of the users; reply with the sum of their shared gradients."""
-    site, request = _site(context), unpack_train_request(message.content)
+    site = _site(context)
+    if is_stock(message):
+        return Message(train_stock(message, context, site), reply_to=message)
+    request = unpack_train_request(message.content)
     reply = train(site, request)
     tensors = algorithm_of(request, site).tensors
     return Message(pack_train_reply(reply, tensors), reply_to=message)
@@ -69,6 +73,8 @@ def on_train(message: Message, context: Context) -> Message:
 @answered
 def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate all users; reply with sums of metrics."""
+    if is_stock(message):
+        return Message(evaluate_stock(message, context, _site(context)), reply_to=message)
     sums = evaluate(_site(context), unpack_evaluate_request(message.content))
     return Message(pack_metrics(sums), reply_to=message)
 

@@ -122,9 +122,12 @@ def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> 
     """The site that a node's configuration names.
 
     The data set is ``data`` (node-config before run-config), the folder for private state
-    ``state``; ``partition-id`` and ``num-partitions`` say which share of the users the node hosts.
+    ``state`` (else ``private`` in the run folder ``out``); ``partition-id`` and ``num-partitions``
+    say which share of the users the node hosts. An empty string is as good as nothing.
     """
-    values = {**run_config, **node_config}
+    values = {k: v for k, v in {**run_config, **node_config}.items() if v != ""}
+    if "out" in values:
+        values.setdefault("state", str(Path(str(values["out"])) / "private"))
     for key, example in (
         ("data", "/data/filmtrust"),
         ("state", "/state"),

@@ -37,6 +37,9 @@ class PrivateStore(Protocol):
     def save(self, users: Ints, kept: Ints, round: int, state: State) -> None:
         """Keep the states that ``round`` produced, and those of the rounds ``kept`` (K, B)."""
 
+    def latest(self, users: Ints) -> Ints:
+        """(B,) the latest round with a kept state; 0 = none."""
+
     def finish(self, users: Ints, rounds: Ints, ranks: Ints) -> None:
         """Note the chosen rounds (B,), and what the test found about each user.
 
@@ -68,7 +71,7 @@ class ArrayStore:
     template
         One user's private state; gives names, shapes and types.
     create
-        Begin anew where the folder is empty or another experiment's; otherwise that is a `RunError`.
+        Begin anew where the folder is empty or another experiment's; else that is a `RunError`.
     """
 
     def __init__(
@@ -128,6 +131,10 @@ class ArrayStore:
         for name, array in self._arrays.items():
             array[place, users] = state[name].numpy()
         self._rounds[place, users] = round
+
+    def latest(self, users: Ints) -> Ints:
+        """See `PrivateStore.latest`."""
+        return np.asarray(np.maximum(self._rounds[:, users].max(axis=0), 0))
 
     def finish(self, users: Ints, rounds: Ints, ranks: Ints) -> None:
         """See `PrivateStore.finish`."""

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel import __version__
-from fedrecgel.common.config import Scalar
+from fedrecgel.common.algorithms.registry import make_algorithm
+from fedrecgel.common.config import Config, Scalar
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State, Tensors, Update, to_tensor
@@ -184,6 +185,17 @@ def pack_state(state: State) -> ArrayRecord:
     return ArrayRecord(
         {name: _array(value.detach().cpu().numpy()) for name, value in state.items()}
     )
+
+
+def initial_arrays(config: Config, num_items: int) -> ArrayRecord:
+    """The shared tensors before round 1, for a strategy of Flower's own."""
+    return pack_state(make_algorithm(config, num_items).init_server().shared)
+
+
+def settings_record(config: Config) -> ConfigRecord:
+    """A `Config` as ``train_config`` and ``evaluate_config`` of a strategy of Flower's own."""
+    values: dict[str, Any] = {"algorithm": config.algorithm, **config.to_flat()}
+    return ConfigRecord(values)
 
 
 def unpack_state(record: ArrayRecord) -> State:

@@ -22,6 +22,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedrecgel.client.app import answered
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.state import resolve_device
 from fedrecgel.server.strategy import FedRecStrategy
@@ -106,7 +107,7 @@ class _Configured:
             state=context.state,
             run_config=dict(self.run_config),
         )
-        return self.app(message, own)
+        return answered(self.app)(message, own)
 
 
 class _Stopped(BaseException):
