@@ -117,9 +117,10 @@ class Scorer(ABC):
         """(M, D) item table, float64."""
         items = torch.empty(num_items, self.row_size, dtype=torch.float64)
         columns = np.arange(self.row_size)
-        for part in torch.arange(num_items).split(INITIAL_ROWS):
-            counter = part.numpy()[:, None] * self.row_size + columns
-            items[part[0] : part[-1] + 1] = _normals(std, mix("items", seed, counter))
+        for start in range(0, num_items, INITIAL_ROWS):
+            part = np.arange(start, min(start + INITIAL_ROWS, num_items))
+            counter = part[:, None] * self.row_size + columns
+            items[part] = _normals(std, mix("items", seed, counter))
         return items
 
     def init_users(self, keys: Keys, seed: int, std: float) -> Tensor:
