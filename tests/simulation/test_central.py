@@ -51,17 +51,22 @@ def kept(on_disk):
 # --- what they compute
 
 
+def together(data):
+    return torch.cat([counts for _, counts in Training(data).together()]).tolist()
+
+
 def test_items_together_are_counted_once_per_user(monkeypatch):
-    monkeypatch.setattr(training, "BUDGET", 4 * 24 * 7)  # several blocks of users
+    monkeypatch.setattr(training, "BUDGET", 4 * 40 * 7)  # several blocks of items
     data = two_tastes()
     x = matrix(data)
-    np.testing.assert_array_equal(Training(data).together.numpy(), x.T @ x)
+    assert together(data) == (x.T @ x).tolist()
     repeated = make_dataset([[1, 1, 0]], [-1], [2], num_items=3)
-    assert Training(repeated).together.tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert together(repeated) == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
-def test_ease_equals_its_closed_form():
-    data = two_tastes()
+@pytest.mark.parametrize("users", [10, 40])  # fewer and more than the 24 items
+def test_ease_equals_its_closed_form(users):
+    data = two_tastes(users)
     x = matrix(data)
     p = np.linalg.inv(x.T @ x + 30 * np.eye(data.num_items))
     b = -p / np.diag(p)
@@ -201,12 +206,12 @@ def test_without_validation_the_first_of_the_grid_is_taken_and_said(on_disk):
 
 
 def test_what_cannot_be_had_is_left_out_and_said(kept, monkeypatch):
-    monkeypatch.setattr(training, "MAX_ITEMS", 10)
+    monkeypatch.setattr("fedrecgel.simulation.central.ease.MAX_CELLS", 10)
     found, left_out = references(kept, None)
-    assert {one.name for one in found} <= {"popularity", "als"}
-    assert "24 items; a table of items x items is made up to 10" in left_out["ease"]
+    assert {one.name for one in found} <= {"popularity", "item-knn", "als"}
+    assert "ease needs a table of 24 items x 24" in left_out["ease"]
     assert "no interactions.parquet" in left_out["recent"]
-    with pytest.raises(DataError, match="leave out the methods item-knn and ease"):
+    with pytest.raises(DataError, match="name other methods"):
         references(kept, ["ease"])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"pip install 'fedrecgel\[references\]'"):

@@ -12,8 +12,9 @@ import torch
 
 from fedrecgel.common.errors import DataError
 from fedrecgel.common.evaluation import PersonalView
+from fedrecgel.simulation.central.ease import ease
 from fedrecgel.simulation.central.training import Training
-from fedrecgel.simulation.central.views import FactorView, ItemWeightView, RecentView
+from fedrecgel.simulation.central.views import FactorView, NeighbourView, RecentView
 from fedrecgel.simulation.references import PopularityView
 
 __all__ = ["METHODS", "Method", "als", "ease", "item_knn", "popularity", "recent"]
@@ -78,25 +79,15 @@ def item_knn(training: Training, params: Params, split: str) -> PersonalView:
     keeps its ``neighbours`` largest.
     """
     root = torch.from_numpy(np.sqrt(training.counts)).to(torch.float32)
-    weights = training.together.clone()
     keep = min(int(params["neighbours"]), training.num_items)
-    for rows in torch.split(torch.arange(training.num_items), 1024):
-        block = weights[rows] / (root[rows, None] * root + float(params["shrink"])).clamp(min=1e-9)
+    nearest, votes = [], []
+    for rows, together in training.together():
+        block = together / (root[rows, None] * root + float(params["shrink"])).clamp(min=1e-9)
         block[torch.arange(len(rows)), rows] = 0.0
-        best, chosen = block.topk(keep, dim=1)
-        weights[rows] = torch.zeros_like(block).scatter_(1, chosen, best)
-    return ItemWeightView(training.histories, weights)
-
-
-def ease(training: Training, params: Params, split: str) -> PersonalView:
-    """Linear regression of every item on all others (Steck, WWW 2019), in closed form."""
-    table = training.together.clone()
-    table.diagonal().add_(float(params["l2"]))
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(table))
-    del table
-    inverse /= -inverse.diagonal().clone()
-    inverse.diagonal().zero_()
-    return ItemWeightView(training.histories, inverse)
+        best = block.topk(keep, dim=1)
+        nearest.append(best.indices)
+        votes.append(best.values)
+    return NeighbourView(training.histories, torch.cat(nearest), torch.cat(votes))
 
 
 def als(training: Training, params: Params, split: str) -> PersonalView:
@@ -146,7 +137,7 @@ METHODS: Mapping[str, Method] = {
             "item-knn",
             "item neighbours, damped cosine",
             item_knn,
-            _grid(neighbours=(50, 20, 100, 200), shrink=(0, 10, 100)),
+            _grid(neighbours=(50, 20, 200), shrink=(0, 10, 100)),
         ),
         Method("ease", "linear item-item model", ease, _grid(l2=(100, 10, 30, 300, 1000))),
         Method(

@@ -1,5 +1,6 @@
 """What the central methods learn from: the train pairs of all users, each once."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -8,13 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import DataError
-from fedrecgel.common.evaluation import BUDGET, Ints, ItemLists
+from fedrecgel.common.evaluation import BUDGET
+from fedrecgel.common.item_lists import Ints, ItemLists
 
-__all__ = ["MAX_ITEMS", "Training", "pairs_once"]
-
-MAX_ITEMS = 20_000
-"""Largest catalogue for a table of items x items: 1.6 GB in float32, of which three may exist."""
+__all__ = ["Training", "pairs_once"]
 
 
 class Training:
@@ -36,27 +34,33 @@ class Training:
         return np.bincount(self.histories.items, minlength=self.num_items)
 
     @cached_property
-    def together(self) -> Tensor:
-        """(M, M) float32: how many users have both items; the diagonal is `counts`."""
-        if self.num_items > MAX_ITEMS:
-            raise DataError(
-                f"{self.dataset.name} has {self.num_items:,} items; a table of items x items is "
-                f"made up to {MAX_ITEMS:,}: leave out the methods item-knn and ease"
-            )
-        table = torch.zeros(self.num_items, self.num_items)
-        size = max(1, BUDGET // (4 * self.num_items))
-        for start in range(0, self.num_users, size):
-            rows = np.arange(start, min(start + size, self.num_users))
-            which, items = (torch.from_numpy(part) for part in self.histories.entries(rows))
-            dense = torch.zeros(len(rows), self.num_items)
-            dense[which, items] = 1.0
-            shape = (self.num_items, len(rows))
-            # Sparse times dense: the cost grows with the interactions, not with users x items.
-            sparse = torch.sparse_coo_tensor(
-                torch.stack([items, which]), torch.ones(len(items)), shape, check_invariants=False
-            )
-            table += torch.sparse.mm(sparse, dense)
-        return table
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Users and items of all pairs, user after user."""
+        users, items = self.histories.entries(np.arange(self.num_users))
+        return torch.from_numpy(users), torch.from_numpy(items)
+
+    @cached_property
+    def by_item(self) -> Tensor:
+        """(M, N) sparse: 1 where the user knows the item."""
+        users, items = self.pairs
+        shape = (self.num_items, self.num_users)
+        # Sparse times dense costs as much as there are interactions, not users x items.
+        return torch.sparse_coo_tensor(
+            torch.stack([items, users]), torch.ones(len(items)), shape, check_invariants=False
+        ).coalesce()
+
+    def together(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Blocks of items (B,), and how many users have both: (B, M); with itself, `counts`."""
+        users, items = self.pairs
+        size = max(1, BUDGET // (4 * max(self.num_users, self.num_items)))
+        order = torch.argsort(items, stable=True)
+        ends = np.concatenate([[0], np.cumsum(self.counts)])
+        for start in range(0, self.num_items, size):
+            end = min(start + size, self.num_items)
+            part = order[ends[start] : ends[end]]
+            dense = torch.zeros(self.num_users, end - start)
+            dense[users[part], items[part] - start] = 1.0
+            yield torch.arange(start, end), torch.sparse.mm(self.by_item, dense).T
 
 
 def pairs_once(items: NDArray[np.integer], offsets: Ints, num_items: int) -> ItemLists:

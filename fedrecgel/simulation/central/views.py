@@ -6,9 +6,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fedrecgel.common.evaluation import BUDGET, Ints, ItemLists
+from fedrecgel.common.evaluation import BUDGET
+from fedrecgel.common.item_lists import Ints, ItemLists
 
-__all__ = ["CatalogueView", "FactorView", "ItemWeightView", "RecentView"]
+__all__ = [
+    "CatalogueView",
+    "FactorView",
+    "ItemWeightView",
+    "NeighbourView",
+    "RecentView",
+    "ScoreView",
+]
 
 
 class CatalogueView:
@@ -55,6 +63,38 @@ class FactorView(CatalogueView):
 
     def catalogue(self, users: Tensor) -> Tensor:
         return self._users[users] @ self._items.T
+
+
+class NeighbourView(CatalogueView):
+    """Every item a user knows votes for some others.
+
+    Parameters
+    ----------
+    nearest, votes
+        (M, K) which items an item votes for, and with what.
+    """
+
+    def __init__(self, histories: ItemLists, nearest: Tensor, votes: Tensor) -> None:
+        self.num_users, self.num_items = len(histories), len(nearest)
+        self._histories, self._nearest, self._votes = histories, nearest, votes
+
+    def catalogue(self, users: Tensor) -> Tensor:
+        which, items = (torch.from_numpy(part) for part in self._histories.entries(users.numpy()))
+        cells = which[:, None] * self.num_items + self._nearest[items]
+        scores = torch.zeros(len(users) * self.num_items)
+        scores.index_add_(0, cells.flatten(), self._votes[items].flatten())
+        return scores.view(len(users), self.num_items)
+
+
+class ScoreView(CatalogueView):
+    """Scores that are there already, (M, N): of every item for every user."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self.num_items, self.num_users = scores.shape
+        self._scores = scores
+
+    def catalogue(self, users: Tensor) -> Tensor:
+        return self._scores[:, users].T
 
 
 class RecentView(CatalogueView):
