@@ -1,0 +1,74 @@
+"""The benchmark runs and writes what others read; nothing here is timed."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Return a function that imports a module of ``benchmarks``, which is not installed."""
+    monkeypatch.syspath_prepend(ROOT)
+    threads = torch.get_num_threads()
+    yield lambda name: importlib.import_module(f"benchmarks.{name}")
+    torch.set_num_threads(threads)
+
+
+def test_every_watched_function_exists(bench: Any) -> None:
+    clock = bench("clock")
+    for name in clock.NAMES:
+        holder, attribute = clock._find(name)
+        assert callable(getattr(holder, attribute)), name
+
+
+def test_the_clock_charges_each_part_without_the_parts_inside_it(bench: Any) -> None:
+    times = iter([0.0, 1.0, 3.0, 6.0, 10.0])
+    clock = bench("clock").Clock(lambda: next(times))
+    with clock.part("outer"), clock.part("inner"):
+        pass
+    assert clock.lap() == {"outer": 1.0 + 3.0, "inner": 2.0}
+
+
+def test_the_clock_puts_everything_back(bench: Any) -> None:
+    from fedrecgel.client import app
+
+    before = app.train
+    with bench("clock").Clock().installed():
+        assert app.train is not before
+    assert app.train is before
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+def test_a_tiny_benchmark_writes_what_others_read(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    main, speed, scaling = (bench(name) for name in ("__main__", "speed", "scaling"))
+    monkeypatch.setattr(scaling, "apart", lambda work, *arguments: work(*arguments))
+    monkeypatch.setattr(
+        speed, "measure_processes", lambda sets, rounds: dict.fromkeys(sets, float("nan"))
+    )
+    assert main.main(["--tiny", "--out", str(tmp_path)]) == 0
+    figures = json.loads((tmp_path / "bench.json").read_text())
+    assert figures["machine"].keys() >= {"processor", "cores", "python", "torch", "flwr"}
+    assert len(figures["sets"]) == 2
+    for name in figures["sets"]:
+        assert figures["updates_per_s"][name]["loop"] > 0
+        assert figures["updates_per_s"][name]["block"] > 0
+        assert 0 < figures["gemm_share"][name] < 1
+        whole = figures["sets"][name]["neumf"]["nodes_16"]
+        assert sum(whole["split_s"].values()) == pytest.approx(whole["round_s"], rel=1e-6)
+    assert {row["size"] for row in figures["growth"]["items"]} == {1_000}
+    assert len(figures["memory"]["runs"]) == 2
+    printed = capsys.readouterr().out
+    assert figures["machine"]["torch"] in printed
+    assert printed.strip() in (tmp_path / "bench.md").read_text()
+    assert (tmp_path / "bench.png").stat().st_size > 0
