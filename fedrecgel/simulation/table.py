@@ -17,6 +17,8 @@ def table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
     ``names`` are the metrics to show, all of them in the result.
     """
     shown = _SHOWN if names is None else names
+    if "popularity" not in result:
+        return "\n".join(_sums_only(result))
     lines = [*_head(result), ""]
     for ranking, title in _titles(result).items():
         columns = ("model", "popularity", "difference", "chance")
@@ -32,6 +34,19 @@ def table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
         lines += ["REFERENCES on the same test items", *_references(result["references"]), ""]
     lines += _foot(result)
     return "\n".join(lines)
+
+
+def _sums_only(result: Mapping[str, Any]) -> list[str]:
+    """The text where only the nodes know the data: what their sums say."""
+    chosen, users = result["round"], result["users"]
+    lines = [
+        f"{result['algorithm']}, test items, {users['all']:,} users, {users['trained']:,} trained",
+        f"round {chosen['chosen']} of {chosen['trained']}: {chosen['by']}",
+    ]
+    for ranking, cells in result["test"].items():
+        lines += ["", ranking.upper()]
+        lines += [f"  {name:<8}{_with_error(cells[name]):>18}" for name in _SHOWN]
+    return lines
 
 
 def _titles(result: Mapping[str, Any]) -> dict[str, str]:

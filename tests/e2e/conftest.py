@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 FLWR = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
 
@@ -98,3 +100,10 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"'{value}'" if isinstance(value, str | Path) else str(value)
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuperLink]:
+    """Return a SuperLink for the tests of a module."""
+    with superlink(tmp_path_factory.mktemp("superlink")) as started:
+        yield started
