@@ -19,6 +19,9 @@ from fedrecgel.simulation.references import PopularityView
 
 __all__ = ["METHODS", "Method", "als", "ease", "item_knn", "popularity", "recent"]
 
+MOST_NEIGHBOURS = 200
+"""Of which a row of the grid uses the first."""
+
 Params = Mapping[str, float]
 Fit = Callable[[Training, Params, str], PersonalView]
 
@@ -78,16 +81,25 @@ def item_knn(training: Training, params: Params, split: str) -> PersonalView:
     Cosine similarity, damped: ``together / (sqrt(count_i * count_j) + shrink)``, of which each item
     keeps its ``neighbours`` largest.
     """
+    shrink = float(params["shrink"])
+    if shrink not in training.neighbours:
+        training.neighbours[shrink] = _nearest(training, shrink)
+    nearest, votes = training.neighbours[shrink]
+    keep = int(params["neighbours"])
+    return NeighbourView(training.histories, nearest[:, :keep], votes[:, :keep])
+
+
+def _nearest(training: Training, shrink: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(M, K) most similar items of each item, best first, and how similar they are."""
     root = torch.from_numpy(np.sqrt(training.counts)).to(torch.float32)
-    keep = min(int(params["neighbours"]), training.num_items)
     nearest, votes = [], []
     for rows, together in training.together():
-        block = together / (root[rows, None] * root + float(params["shrink"])).clamp(min=1e-9)
+        block = together / (root[rows, None] * root + shrink).clamp(min=1e-9)
         block[torch.arange(len(rows)), rows] = 0.0
-        best = block.topk(keep, dim=1)
+        best = block.topk(min(MOST_NEIGHBOURS, training.num_items), dim=1)
         nearest.append(best.indices)
         votes.append(best.values)
-    return NeighbourView(training.histories, torch.cat(nearest), torch.cat(votes))
+    return torch.cat(nearest), torch.cat(votes)
 
 
 def als(training: Training, params: Params, split: str) -> PersonalView:

@@ -21,6 +21,8 @@ class Training:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.num_users, self.num_items = dataset.num_users, dataset.num_items
+        self.neighbours: dict[float, tuple[Tensor, Tensor]] = {}
+        """Most similar items by how they were damped: the costly part, used by several trials."""
 
     @cached_property
     def histories(self) -> ItemLists:
