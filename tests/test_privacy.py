@@ -101,7 +101,7 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
 
     for request, reply in captured.grid.of_type("query"):
         assert len(request) == 0
-        fields = {"site", "users", "num_items", "catalogue", "validation_users"} | VERSION
+        fields = {"site", "users", "num_items", "catalogue", "validation_users", "parts"} | VERSION
         assert list(reply) == ["hello"]
         assert set(reply["hello"]) == fields
 

@@ -37,6 +37,7 @@ class Site:
     first: int
     last: int
     state_folder: Path
+    parts: int = 1
 
     @cached_property
     def users(self) -> Ints:
@@ -70,7 +71,9 @@ class Site:
         """What the server learns at the start."""
         validation = int((self.data.validation_items[self.users] >= 0).sum())
         catalogue = self.data.manifest.hash
-        return Hello(self.name, len(self.users), self.data.num_items, catalogue, validation)
+        return Hello(
+            self.name, len(self.users), self.data.num_items, catalogue, validation, self.parts
+        )
 
     def store(self, experiment: Experiment, template: State) -> PrivateStore:
         """Private state of this experiment; the folder is shared by the sites of one machine."""
@@ -115,7 +118,7 @@ def _open_site(path: str, version: int, part: int, parts: int, state_folder: str
     data = _open_data(path, version)
     first, last = (data.num_users * p // parts for p in (part, part + 1))
     width = len(str(parts - 1))
-    return Site(f"site-{part:0{width}d}", data, first, last, Path(state_folder))
+    return Site(f"site-{part:0{width}d}", data, first, last, Path(state_folder), parts)
 
 
 def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> Site:

@@ -46,6 +46,8 @@ class Hello:
         Size and hash of the catalogue its interactions refer to.
     validation_users
         How many of the users have a validation item.
+    parts
+        Into how many sites the node's data set is divided.
     """
 
     site: str
@@ -53,6 +55,7 @@ class Hello:
     num_items: int
     catalogue: str
     validation_users: int
+    parts: int = 1
 
     def pack(self) -> RecordDict:
         """As Flower records."""
@@ -76,6 +79,7 @@ class Hello:
             "num_items": int,
             "catalogue": str,
             "validation_users": int,
+            "parts": int,
         }
         if {name: type(value) for name, value in record.items()} != fields:
             raise ReplyError("the node's answer to the first query has other fields than expected")

@@ -79,6 +79,12 @@ class Roster:
             raise FederationError(
                 f"two nodes call themselves '{sorted(twice)[0]}'; give each site its own name"
             )
+        parts = sorted({hello.parts for hello in hellos.values()})
+        if len(parts) > 1:
+            raise FederationError(
+                f"nodes say num-partitions={parts[0]} and {parts[-1]}: some would host the same "
+                "users; give all of them the same number"
+            )
         catalogues = {(hello.catalogue, hello.num_items) for hello in hellos.values()}
         if len(catalogues) > 1:
             raise FederationError(

@@ -18,6 +18,7 @@ from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import Experiment, Hello, pack_state, unpack_state
+from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import State
 from fedrecgel.server.checkpoint import restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
@@ -203,6 +204,7 @@ class FedRecStrategy(Strategy):
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
         roster = Roster(self._hellos(grid))
         self._sites = {member.node_id: member.site for member in roster.members}
+        message_sizes(self.config, roster.num_items).refuse_large()
         algorithm = make_algorithm(self.config, roster.num_items)
         server = algorithm.init_server()
         if initial_arrays is not None:

@@ -1,5 +1,7 @@
 """Who takes part: numbering by site and slot, cohorts, and refusals at the start."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -98,6 +100,10 @@ def test_halves_are_rounded_up(value: float, whole: int) -> None:
         ({1: hello("a", 1), 2: hello("a", 2)}, "two nodes call themselves 'a'"),
         ({1: hello("a", 1), 2: hello("b", 2, "other")}, "2 different catalogues"),
         ({1: hello("a", 1), 2: hello("b", 2, num_items=8)}, "2 different catalogues"),
+        (
+            {1: replace(hello("a", 1), parts=2), 2: replace(hello("b", 2), parts=3)},
+            "num-partitions=2 and 3",
+        ),
     ],
 )
 def test_federations_that_cannot_work_are_refused(hellos: dict[int, Hello], message: str) -> None:
