@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 # No outgoing calls from Flower; one thread per process, so that tests neither crowd two cores nor
 # depend on how many there are.
@@ -13,7 +14,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo test bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,9 @@ demo: $(INSTALLED) ## train on FilmTrust (or synthetic data), show metrics and r
 
 test: $(INSTALLED) ## run all tests; PYTEST_ARGS="-k name" for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(INSTALLED) ## measure speed and memory (some five minutes); BENCH_ARGS=--quick for less
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(INSTALLED) ## check format, rules and types
 	$(BIN)/python -m ruff format --check
