@@ -70,12 +70,18 @@ def _parse(lines: pa.Array, count: int, keys: Mapping[str, str]) -> dict[str, pa
     if not count:
         return None
     content = "\n".join(lines.to_pylist()).encode()
-    options = pj.ReadOptions(use_threads=False, block_size=2**30)
-    try:
-        table = pj.read_json(BytesIO(content), options)
-    except (pa.ArrowException, OSError):
-        return None
-    if table.num_rows != count:
+    table = _read(content, {})
+    moments = [
+        (key, pa.string())
+        for key in keys.values()
+        if table
+        and key in table.column_names
+        and pa.types.is_timestamp(table.schema.field(key).type)
+    ]
+    if moments:
+        # pyarrow took text for moments; what is written counts.
+        table = _read(content, dict(moments))
+    if table is None or table.num_rows != count:
         return None
     columns = {}
     for role, key in keys.items():
@@ -89,6 +95,17 @@ def _parse(lines: pa.Array, count: int, keys: Mapping[str, str]) -> dict[str, pa
             return None
         columns[role] = values.cast(pa.large_string())
     return {role: pc.fill_null(values, "") for role, values in columns.items()}
+
+
+def _read(content: bytes, kinds: Mapping[str, pa.DataType]) -> pa.Table | None:
+    try:
+        return pj.read_json(
+            BytesIO(content),
+            pj.ReadOptions(use_threads=False, block_size=2**30),
+            pj.ParseOptions(explicit_schema=pa.schema(list(kinds.items()))),
+        )
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def _object(line: str) -> dict[str, object] | None:

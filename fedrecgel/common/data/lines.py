@@ -135,12 +135,14 @@ def _split_quoted(
     rest = len(lines)
     unclosed: list[int] = []
     wrong: dict[int, list[int]] = {}
+    alone = _each_alone(texts, layout.separator)
     done, failed = -1, 0
     for position, (line, text) in enumerate(zip(where.tolist(), texts, strict=True)):
         if line <= done:
             continue
         try:
-            fields, last = fields_of(text, layout.separator), line
+            fields = alone[position] if alone else fields_of(text, layout.separator)
+            last = line
         except csv.Error:
             joined = None
             if failed < _MOST_FAILED_JOINS:
@@ -160,6 +162,17 @@ def _split_quoted(
         done = last
     ragged = {width: np.array(found, dtype=np.int64) for width, found in wrong.items()}
     return records, np.array(unclosed, dtype=np.int64), ragged, rest
+
+
+def _each_alone(texts: list[str], separator: str) -> list[list[str]] | None:
+    """Read all lines in one go, for speed; None unless every line is a record of its own."""
+    if separator == BLANKS:
+        return None
+    try:
+        rows = list(reader(texts, separator))
+    except csv.Error:
+        return None
+    return rows if len(rows) == len(texts) else None
 
 
 def _join(

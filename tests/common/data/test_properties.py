@@ -1,14 +1,18 @@
 """Random dirty files: prepared with counts that add up, or refused in one line naming the place."""
 
 import csv
+import io
+import json
 import tempfile
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrecgel.cli import main
 from fedrecgel.common.data import Dataset, prepare, read_interactions
 from fedrecgel.common.errors import DataError
 
@@ -43,10 +47,30 @@ FILES = st.tuples(
 )
 
 
-def outcome(file: Path, minimum: int) -> Dataset | str:
+OPTIONS = st.one_of(
+    st.fixed_dictionaries({"min_interactions": st.integers(0, 6)}),
+    st.fixed_dictionaries(
+        {
+            "min_interactions": st.integers(0, 3),
+            "min_item_interactions": st.integers(0, 3),
+            "split": st.just("share"),
+            "share": st.floats(0.01, 0.49),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "k_core": st.integers(1, 3),
+            "split": st.just("time"),
+            "cut": st.one_of(st.floats(0.5, 0.99), st.integers(2, 20)),
+        }
+    ),
+)
+
+
+def outcome(file: Path, options: dict[str, Any]) -> Dataset | str:
     """Return the data set or the error's line."""
     try:
-        return prepare(file, file.parent / "data", min_interactions=minimum)
+        return prepare(file, file.parent / "data", **options)
     except DataError as error:
         return str(error)
 
@@ -62,7 +86,8 @@ def check(data: Dataset | str) -> None:
     assert isinstance(bad, dict)
     assert sum(bad["reasons"].values()) == bad["count"]
     keys = ("repeated_headers", "below_threshold", "duplicates_merged", "rows_below_minimum")
-    total = bad["count"] + sum(int(str(report[key])) for key in (*keys, "rows_kept"))
+    left = ("rows_of_cold_users", "rows_kept")
+    total = bad["count"] + sum(int(str(report[key])) for key in (*keys, *left))
     assert total == report["rows_read"]
     parts = [int(str(split[part])) for part in ("train", "validation", "test")]
     assert sum(parts) == report["rows_kept"]
@@ -70,43 +95,83 @@ def check(data: Dataset | str) -> None:
     assert "" not in data.user_ids.tolist() + data.item_ids.tolist()
     assert len(set(data.user_ids.tolist())) == data.num_users
     assert (np.diff(data.train_offsets) >= 1).all()
+    lists = [data.held_out(kind) for kind in ("validation", "test")]
+    assert [len(items) for items, _ in lists] == parts[1:]
     for u in range(data.num_users):
         known = data.train_of(u).tolist()
-        held_out = [i for i in (data.validation_items[u], data.test_items[u]) if i >= 0]
+        held_out = [i for items, offsets in lists for i in items[offsets[u] : offsets[u + 1]]]
         assert len({*known, *held_out}) == len(known) + len(held_out)
+        firsts = {int(i) for i in (data.validation_items[u], data.test_items[u]) if i >= 0}
+        assert firsts <= {int(i) for i in held_out}
         for candidates in (data.validation_candidates[u], data.test_candidates[u]):
             real = candidates[candidates >= 0].tolist()
             assert len(set(real)) == len(real)
             assert not {*known, *held_out} & set(real)
 
 
-@given(FILES, st.integers(0, 6))
-@settings(max_examples=250, deadline=None)
+@given(FILES, OPTIONS)
+@settings(max_examples=150, deadline=None)
 def test_a_dirty_file_adds_up_or_is_refused(
-    parts: tuple[str, list[str], str, str], minimum: int
+    parts: tuple[str, list[str], str, str], options: dict[str, Any]
 ) -> None:
     header, lines, end, encoding = parts
     text = header.replace("\n", end) + end.join(lines)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "dirty.csv"
         file.write_bytes(text.encode(encoding, errors="replace"))
-        check(outcome(file, minimum))
+        check(outcome(file, options))
+
+
+VALUES = st.one_of(
+    st.integers(), st.text(max_size=3), st.floats(), st.booleans(), st.none(), st.just([1])
+)
+OBJECTS = st.one_of(
+    st.fixed_dictionaries({"user": VALUES, "item": VALUES}, optional={"time": VALUES}),
+    st.fixed_dictionaries({"user": st.integers(1, 3), "item": st.integers(1, 9)}),
+).map(json.dumps)
+
+
+@given(st.lists(st.one_of(OBJECTS, st.sampled_from(["", "{", "[1]", "7"])), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_dirty_json_lines(lines: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dirty.jsonl"
+        file.write_text("\n".join(lines))
+        check(outcome(file, {"min_interactions": 0}))
+
+
+@given(st.lists(LINES, max_size=20), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_the_command_ends_with_0_or_with_2_and_one_line(lines: list[str], strict: bool) -> None:
+    errors = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dirty.csv"
+        file.write_bytes("\n".join(lines).encode(errors="replace"))
+        options = ["--out", f"{folder}/data", *(["--strict"] if strict else [])]
+        for command in (["prepare", str(file), *options], ["data", "inspect", str(file)]):
+            errors.truncate(errors.seek(0))
+            with redirect_stdout(io.StringIO()), redirect_stderr(errors):
+                code = main(command)
+            assert code in (0, 2)
+            if code:
+                assert errors.getvalue().count("\n") == 1
+                assert "dirty" in errors.getvalue()
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_bytes_at_all(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "dirty.csv"
         file.write_bytes(content)
-        check(outcome(file, 0))
+        check(outcome(file, {"min_interactions": 0}))
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 3)), min_size=1),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_order_of_the_rows_changes_nothing(
     rows: list[tuple[int, int, int]], random: "np.random.RandomState"
 ) -> None:
@@ -125,7 +190,7 @@ def test_the_order_of_the_rows_changes_nothing(
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
     st.sampled_from([",", ";", "\t", "|"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_a_csv_writer_writes_is_read_back(
     rows: list[tuple[str, str]], quoting: Literal[0, 1, 2], separator: str
 ) -> None:
