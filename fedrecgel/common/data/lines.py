@@ -135,14 +135,22 @@ def _split_quoted(
     rest = len(lines)
     unclosed: list[int] = []
     wrong: dict[int, list[int]] = {}
-    alone = _each_alone(texts, layout.separator)
+    if (alone := _each_alone(texts, layout.separator)) is not None:
+        widths = np.array([len(fields) for fields in alone], dtype=np.int64)
+        records = [
+            (line, line, fields)
+            for line, fields in zip(where.tolist(), alone, strict=True)
+            if len(fields) == layout.width
+        ]
+        others = np.unique(widths[widths != layout.width])
+        odd = {int(width): where[widths == width] for width in others}
+        return records, where[:0], odd, rest
     done, failed = -1, 0
     for position, (line, text) in enumerate(zip(where.tolist(), texts, strict=True)):
         if line <= done:
             continue
         try:
-            fields = alone[position] if alone else fields_of(text, layout.separator)
-            last = line
+            fields, last = fields_of(text, layout.separator), line
         except csv.Error:
             joined = None
             if failed < _MOST_FAILED_JOINS:
@@ -166,7 +174,7 @@ def _split_quoted(
 
 def _each_alone(texts: list[str], separator: str) -> list[list[str]] | None:
     """Read all lines in one go, for speed; None unless every line is a record of its own."""
-    if separator == BLANKS:
+    if separator == BLANKS or len(separator) > 1:
         return None
     try:
         rows = list(reader(texts, separator))
