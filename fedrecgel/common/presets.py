@@ -42,7 +42,8 @@ TUNED: Mapping[str, Mapping[str, Scalar]] = {
     },
     "filmtrust": _TUNED | {"server-lr": 0.1, "item-weight-decay": 3e-5, "num-negatives": 16},
     "lastfm-2k": _TUNED,
-    "amazon-video": _TUNED | {"evaluate-every": 20},
+    "amazon-video": _TUNED
+    | {"num-negatives": 8, "private-weight-decay": 1e-2, "evaluate-every": 20},
 }
 """By data set name; ``default`` for any other."""
 
