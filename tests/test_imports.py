@@ -25,6 +25,7 @@ KNOW_FLOWER = {
     "app.py",
     "client/app.py",
     "client/stock.py",
+    "common/array_codec.py",
     "common/records.py",
     "server/app.py",
     "server/evaluation.py",

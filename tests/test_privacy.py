@@ -25,7 +25,8 @@ from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.metrics import NAMES
-from fedrecgel.common.records import TrainReply, pack_train_reply, unpack_train_reply
+from fedrecgel.common.records import pack_train_reply, unpack_train_reply
+from fedrecgel.common.requests import TrainReply
 from fedrecgel.common.state import State, Tensors, Update
 from fedrecgel.simulation.grid import InProcessGrid
 

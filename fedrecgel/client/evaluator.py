@@ -9,7 +9,7 @@ from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.evaluation import rank_among_candidates, rank_and_list
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import EvaluateRequest
+from fedrecgel.common.requests import EvaluateRequest
 from fedrecgel.common.state import State
 
 TOP = 10

@@ -15,13 +15,8 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
 from fedrecgel.common.evaluation import HeldOut, held_out
 from fedrecgel.common.interactions import Interactions, Ints
-from fedrecgel.common.records import (
-    EvaluateRequest,
-    Experiment,
-    Hello,
-    TrainRequest,
-    refuse_undeclared,
-)
+from fedrecgel.common.records import Hello, refuse_undeclared
+from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainRequest
 from fedrecgel.common.state import State
 
 

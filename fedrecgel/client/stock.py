@@ -26,7 +26,8 @@ from fedrecgel.common.hashing import mix
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.presets import preset_config
-from fedrecgel.common.records import EvaluateRequest, Experiment, TrainRequest, unpack_state
+from fedrecgel.common.records import unpack_state
+from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainRequest
 from fedrecgel.common.state import DTYPES, State, Update
 
 NUM_EXAMPLES = "num-examples"

@@ -8,7 +8,7 @@ from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import TrainReply, TrainRequest
+from fedrecgel.common.requests import TrainReply, TrainRequest
 from fedrecgel.common.state import State, Update
 
 GROUP_SAMPLES = 1 << 19

@@ -1,35 +1,33 @@
 """What travels between server and nodes, and the only code that packs and unpacks it.
 
-Requests and replies are plain dataclasses here; on the wire they are Flower records. Nothing but
-the tensors that an algorithm declares may be packed or unpacked (`fedrecgel.common.state.Tensors`),
-so a tensor that somebody adds to a client's state is not sent by accident.
+Requests and replies are plain dataclasses (`fedrecgel.common.requests`); on the wire they are Flower
+records. Nothing but the tensors that an algorithm declares may be packed or unpacked
+(`fedrecgel.common.state.Tensors`): a tensor that somebody adds to a client's state is not sent by
+accident.
 """
 
-import io
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel import __version__
 from fedrecgel.common.algorithms.registry import make_algorithm
-from fedrecgel.common.config import Config, Scalar
+from fedrecgel.common.array_codec import from_array, to_array
+from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
+from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainReply, TrainRequest
 from fedrecgel.common.state import State, Tensors, Update, to_tensor
 
 CPU = torch.device("cpu")
 MESSAGES = 1
 """Number of the format of all messages; raised when a record's names or meaning change."""
-NEVER = 0
-"""Round of a user who was never trained; rounds count from 1."""
 
 
 @dataclass(frozen=True)
@@ -89,87 +87,6 @@ class Hello:
         return hello
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """What every message says about the run it belongs to.
-
-    Attributes
-    ----------
-    id
-        Opaque id of the run; private state is kept under it.
-    algorithm
-        Name in the registry.
-    settings
-        `Config.to_flat`.
-    num_items
-        Size of the catalogue.
-    """
-
-    id: str
-    algorithm: str
-    settings: dict[str, Scalar]
-    num_items: int
-
-    @property
-    def key(self) -> str:
-        """A string equal for equal experiments."""
-        return json.dumps(vars(self), sort_keys=True)
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """Train these users of the node.
-
-    Attributes
-    ----------
-    slots : (C,) int64
-        Which of the node's users.
-    kept : (K, C) int64
-        Rounds whose private state is still needed, for each user; 0 = the initial state. The first
-        row is the last round whose update the server accepted, the state to start from: what a
-        user computed in a round that was not accepted is thereby undone. The other rows belong to
-        the best round and to checkpoints.
-    """
-
-    experiment: Experiment
-    round: int
-    slots: Ints
-    kept: Ints
-    shared: State
-    addressed: State = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class EvaluateRequest:
-    """Evaluate all users of the node.
-
-    Attributes
-    ----------
-    split
-        ``validation`` or ``test``.
-    full
-        Rank in the whole catalogue as well as among the candidates.
-    accepted : (U,) int64
-        For every slot the round whose private state to evaluate; 0 = the initial state.
-    """
-
-    experiment: Experiment
-    round: int
-    split: str
-    full: bool
-    accepted: Ints
-    shared: State
-    addressed: State = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainReply:
-    """A node's updates in a round: one sum, or one for each user in the order of the request."""
-
-    updates: list[Update]
-    round: int
-
-
 def refuse_undeclared(names: Iterable[str], declared: frozenset[str]) -> None:
     """Default deny: only tensors that the algorithm declares for this use may travel.
 
@@ -187,7 +104,7 @@ def refuse_undeclared(names: Iterable[str], declared: frozenset[str]) -> None:
 def pack_state(state: State) -> ArrayRecord:
     """Tensors as arrays, for packing once and sending to many nodes."""
     return ArrayRecord(
-        {name: _array(value.detach().cpu().numpy()) for name, value in state.items()}
+        {name: to_array(value.detach().cpu().numpy()) for name, value in state.items()}
     )
 
 
@@ -204,7 +121,7 @@ def settings_record(config: Config) -> ConfigRecord:
 
 def unpack_state(record: ArrayRecord) -> State:
     """Tensors of an array record; they share its memory."""
-    return {key: to_tensor(_numpy(array), CPU) for key, array in record.items()}
+    return {key: to_tensor(from_array(array), CPU) for key, array in record.items()}
 
 
 def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict:
@@ -221,8 +138,8 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
     return TrainRequest(
         experiment,
         int(values["round"]),
-        _numpy(users["slots"]),
-        _numpy(users["kept"]),
+        from_array(users["slots"]),
+        from_array(users["kept"]),
         _unpack_state(content, "shared"),
         _unpack_state(content, "addressed"),
     )
@@ -242,7 +159,7 @@ def unpack_evaluate_request(content: RecordDict) -> EvaluateRequest:
     experiment, values = _read_head(content)
     return EvaluateRequest(
         experiment,
-        accepted=_numpy(_part(content.array_records, "users")["accepted"]),
+        accepted=from_array(_part(content.array_records, "users")["accepted"]),
         shared=_unpack_state(content, "shared"),
         addressed=_unpack_state(content, "addressed"),
         **values,
@@ -262,10 +179,10 @@ def pack_train_reply(reply: TrainReply, tensors: Tensors) -> RecordDict:
         refuse_undeclared(update.dense, tensors.shared - tensors.item_rows)
         refuse_undeclared(update.rows, tensors.item_rows)
         for name, (index, values) in update.rows.items():
-            arrays[f"{number}/{name}/index"] = _array(index.numpy())
-            arrays[f"{number}/{name}/rows"] = _array(values.cpu().numpy())
+            arrays[f"{number}/{name}/index"] = to_array(index.numpy())
+            arrays[f"{number}/{name}/rows"] = to_array(values.cpu().numpy())
         for name, value in update.dense.items():
-            arrays[f"{number}/{name}"] = _array(value.cpu().numpy())
+            arrays[f"{number}/{name}"] = to_array(value.cpu().numpy())
     metrics = MetricRecord(
         {
             "users": [update.users for update in reply.updates],
@@ -301,7 +218,7 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
     for key, array in arrays.items():
         number, name, part = _split_key(key, len(updates), tensors)
         try:
-            tensor = to_tensor(_numpy(array), CPU)
+            tensor = to_tensor(from_array(array), CPU)
         except (ValueError, TypeError):
             raise ReplyError(f"array '{key}' of the reply cannot be read") from None
         if part is None:
@@ -397,61 +314,10 @@ def _part(records: Any, name: str) -> Any:  # noqa: ANN401 - Flower's typed view
 
 
 def _integers(values: dict[str, Ints]) -> ArrayRecord:
-    return ArrayRecord({name: _array(np.asarray(v, dtype=np.int64)) for name, v in values.items()})
+    return ArrayRecord(
+        {name: to_array(np.asarray(v, dtype=np.int64)) for name, v in values.items()}
+    )
 
 
 def _unpack_state(content: RecordDict, name: str) -> State:
     return unpack_state(content.array_records[name]) if name in content.array_records else {}
-
-
-def _array(values: NDArray[Any]) -> Array:
-    """The same bytes as ``Array(values)``, in a third of its time: the values are copied once."""
-    header = _header(values.dtype.str, values.shape)
-    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    data = b"".join((header, flat.data))
-    return Array(str(values.dtype), values.shape, "numpy.ndarray", data)
-
-
-@lru_cache(maxsize=256)
-def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    stream = io.BytesIO()
-    values = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, values)
-    return stream.getvalue()
-
-
-def _numpy(array: Array) -> NDArray[Any]:
-    """The array over the message's own bytes: what `Array.numpy` gives, without its copy.
-
-    Raises
-    ------
-    ValueError
-        Whatever the bytes are, if they are not an array of plain numbers.
-    """
-    data = array.data
-    try:
-        start = _START + int.from_bytes(data[_START - 2 : _START], "little")
-        shape, fortran, dtype = _layout(data[:start])
-        found = np.frombuffer(data, dtype=dtype, offset=start)
-        found = found.reshape(shape, order="F" if fortran else "C")
-    except Exception as error:  # numpy's parser of headers lets many kinds through
-        raise ValueError("not an array in numpy's format") from error
-    if array.stype != "numpy.ndarray" or found.dtype.kind not in "biuf" or -1 in shape:
-        raise ValueError("not an array of plain numbers")
-    return found
-
-
-_START = 10
-"""Bytes before the header of numpy's format 1.0; the last two of them are its length."""
-
-
-@lru_cache(maxsize=256)
-def _layout(header: bytes) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    """Shape, order and type from the first bytes of an array in numpy's format.
-
-    Parsing takes longer than everything else about a small array, and headers repeat.
-    """
-    stream = io.BytesIO(header)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("format other than 1.0, which only records of named fields need")
-    return np.lib.format.read_array_header_1_0(stream)

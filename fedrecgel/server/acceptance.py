@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 
 from fedrecgel.common.errors import ReplyError
-from fedrecgel.common.records import TrainReply
+from fedrecgel.common.requests import TrainReply
 from fedrecgel.common.state import State, Tensors, Update
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import Experiment
+from fedrecgel.common.requests import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.federation import Best, Federation
 from fedrecgel.server.run_folder import CHECKPOINTS

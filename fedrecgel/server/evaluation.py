@@ -11,12 +11,8 @@ from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import (
-    EvaluateRequest,
-    pack_evaluate_request,
-    refuse_undeclared,
-    unpack_metrics,
-)
+from fedrecgel.common.records import pack_evaluate_request, refuse_undeclared, unpack_metrics
+from fedrecgel.common.requests import EvaluateRequest
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Federation
 from fedrecgel.server.history import Tally

@@ -11,7 +11,7 @@ from fedrecgel.common.algorithms.base import Algorithm, ServerState
 from fedrecgel.common.config import Config
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import Experiment
+from fedrecgel.common.requests import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.history import History
 from fedrecgel.server.roster import Roster

@@ -7,7 +7,8 @@ import numpy as np
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.hashing import mix
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import NEVER, Hello
+from fedrecgel.common.records import Hello
+from fedrecgel.common.requests import NEVER
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import Experiment, Hello, pack_state, unpack_state
+from fedrecgel.common.records import Hello, pack_state, unpack_state
+from fedrecgel.common.requests import Experiment
 from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import State
 from fedrecgel.server.checkpoint import restore_last, write_checkpoint

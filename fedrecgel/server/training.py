@@ -8,12 +8,8 @@ from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 
 from fedrecgel.common.errors import ReplyError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import (
-    TrainRequest,
-    pack_train_request,
-    refuse_undeclared,
-    unpack_train_reply,
-)
+from fedrecgel.common.records import pack_train_request, refuse_undeclared, unpack_train_reply
+from fedrecgel.common.requests import TrainRequest
 from fedrecgel.common.state import Update
 from fedrecgel.server.acceptance import NormGuard, check_reply
 from fedrecgel.server.exchange import Failure

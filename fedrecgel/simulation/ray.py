@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -241,12 +242,27 @@ def _ray(
 def _connect(address: str, options: dict[str, Any]) -> None:
     import ray
 
+    _refuse_deaf(address)
     try:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"no Ray cluster at {address} ({reason}); start one with: ray start --head"
+        ) from None
+
+
+def _refuse_deaf(address: str) -> None:
+    """Ask the address itself: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto", "local" or an address of Ray's client
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise ConfigError(
+            f"no Ray cluster at {address} ({error.strerror or error}); start one with: "
+            "ray start --head"
         ) from None
 
 

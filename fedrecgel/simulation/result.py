@@ -210,9 +210,11 @@ class Result:
         return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
 
     def _known_items(self, user: int) -> list[int]:
-        data = self.data
-        held_out = [int(data.validation_items[user]), int(data.test_items[user])]
-        return sorted({*map(int, data.train_of(user)), *(item for item in held_out if item >= 0)})
+        known = set(self.data.train_of(user).tolist())
+        for split in ("validation", "test"):
+            items, offsets = self.data.held_out(split)
+            known.update(items[offsets[user] : offsets[user + 1]].tolist())
+        return sorted(known)
 
     def _best(self, view: PersonalView, seen: Sequence[int], k: int) -> list[Recommendation]:
         if k < 1:

@@ -12,7 +12,7 @@ from fedrecgel.client.trainer import GROUP_SAMPLES, _groups, train
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
-from fedrecgel.common.records import Experiment, TrainRequest
+from fedrecgel.common.requests import Experiment, TrainRequest
 
 Write = Callable[[Dataset], Dataset]
 CONFIG = make_config("fedncf", {"scorer": "dot", "embedding-dim": 2})

@@ -15,11 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from fedrecgel.common.errors import FederationError, FedRecError, ReplyError
 from fedrecgel.common.records import (
-    EvaluateRequest,
-    Experiment,
     Hello,
-    TrainReply,
-    TrainRequest,
     pack_evaluate_request,
     pack_metrics,
     pack_state,
@@ -32,6 +28,7 @@ from fedrecgel.common.records import (
     unpack_train_request,
     wire_bytes,
 )
+from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainReply, TrainRequest
 from fedrecgel.common.state import Tensors, Update
 
 TENSORS = Tensors(frozenset({"items", "w", "tower.0"}), frozenset({"items"}), frozenset({"user"}))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedrecgel.common.errors import ReplyError
-from fedrecgel.common.records import TrainReply
+from fedrecgel.common.requests import TrainReply
 from fedrecgel.common.state import Tensors, Update
 from fedrecgel.server.acceptance import check_reply
 

@@ -122,7 +122,7 @@ def test_a_run_may_be_made_longer_but_not_otherwise(data: Dataset, tmp_path: Pat
     finish(data, tmp_path, rounds=6)
     finish(data, tmp_path, rounds=9)
     assert Checkpoint(tmp_path / FOLDER / "00000009").round == 9
-    with pytest.raises(RunError, match="'server-lr' was 0.02 when it began and is 0.5 now"):
+    with pytest.raises(RunError, match=r"'server-lr' was 0\.02 when it began and is 0\.5 now"):
         finish(data, tmp_path, **{"server-lr": 0.5})
     with pytest.raises(RunError, match="its sites differ"):
         strategy(tmp_path).start(grid(data, tmp_path, nodes=2))

@@ -75,6 +75,15 @@ ray.usable_cores = lambda: 2
 sys.exit(main(sys.argv[1:]))
 """
 
+
+def test_no_cluster_at_the_address_is_one_line(small_data: Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    where = {"backend": "ray", "ray_address": "127.0.0.1:9"}
+    with pytest.raises(ConfigError, match=r"no Ray cluster at 127\.0\.0\.1:9 .* ray start"):
+        simulate(small_data, tmp_path / "run", **where, **SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
 FAILING = """
 import sys
 from fedrecgel.cli import main
