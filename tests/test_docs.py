@@ -1,6 +1,7 @@
 """Documents: their links lead somewhere, and the index knows every page."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,9 @@ def test_relative_links_lead_to_something(page: Path) -> None:
 def test_index_links_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     assert set(ROOT.glob("docs/*/*.md")) <= local_links(index)
+
+
+def test_the_page_of_settings_is_what_the_settings_say() -> None:
+    script = runpy.run_path(str(ROOT / ".ci" / "settings_page.py"))
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert script["page"]() == page

@@ -83,7 +83,7 @@ class Config:
     )
     min_replies: float = setting(
         0.5,
-        "share of a round's users that must be accepted, else the round is dropped",
+        "share of a round's users that must be accepted, else it is tried again with others",
         low=0,
         high=1,
     )
