@@ -69,7 +69,7 @@ class Hello:
         FederationError
             When the node runs another version.
         """
-        record = dict(_part(content.config_records, "hello"))
+        record = dict(_part(content, ConfigRecord, "hello"))
         _refuse_other_version(record, f"node '{record.get('site', '?')}'", "the server")
         fields = {
             "site": str,
@@ -134,7 +134,7 @@ def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict
 def unpack_train_request(content: RecordDict) -> TrainRequest:
     """From Flower records; tensors share the message's memory."""
     experiment, values = _read_head(content)
-    users = _part(content.array_records, "users")
+    users = _part(content, ArrayRecord, "users")
     return TrainRequest(
         experiment,
         int(values["round"]),
@@ -159,7 +159,7 @@ def unpack_evaluate_request(content: RecordDict) -> EvaluateRequest:
     experiment, values = _read_head(content)
     return EvaluateRequest(
         experiment,
-        accepted=from_array(_part(content.array_records, "users")["accepted"]),
+        accepted=from_array(_part(content, ArrayRecord, "users")["accepted"]),
         shared=_unpack_state(content, "shared"),
         addressed=_unpack_state(content, "addressed"),
         **values,
@@ -203,8 +203,8 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
         When the reply has parts or names that it may not have. Shapes and values are not judged
         here (`fedrecgel.server.acceptance`).
     """
-    arrays = _part(content.array_records, "update")
-    metrics = _part(content.metric_records, "metrics")
+    arrays = _part(content, ArrayRecord, "update")
+    metrics = _part(content, MetricRecord, "metrics")
     columns = [metrics.get(name) for name in ("users", "loss", "touched")]
     if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
         raise ReplyError("metrics of the reply are missing or of unequal length")
@@ -242,7 +242,7 @@ def pack_metrics(values: dict[str, float | int]) -> RecordDict:
 
 def unpack_metrics(content: RecordDict) -> dict[str, float | int]:
     """Sums of metrics from Flower records."""
-    record = _part(content.metric_records, "metrics")
+    record = _part(content, MetricRecord, "metrics")
     values = {name: value for name, value in record.items() if isinstance(value, int | float)}
     if len(values) != len(record) or not np.isfinite(list(values.values())).all():
         raise ReplyError("metrics of the reply are not finite numbers")
@@ -282,7 +282,7 @@ def _head(
 
 
 def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
-    record = dict(_part(content.config_records, "request"))
+    record = dict(_part(content, ConfigRecord, "request"))
     _refuse_other_version(record, "the server", "this node")
     try:
         experiment = Experiment(**json.loads(str(record.pop("experiment"))))
@@ -307,10 +307,12 @@ def _refuse_other_version(record: dict[str, Any], they: str, we: str) -> None:
         )
 
 
-def _part(records: Any, name: str) -> Any:  # noqa: ANN401 - Flower's typed views share no base
-    if name not in records:
+def _part(content: RecordDict, kind: type, name: str) -> Any:  # noqa: ANN401 - of that kind
+    """A record by name. Flower's views by kind would be made anew for every look."""
+    record = content.get(name)
+    if not isinstance(record, kind):
         raise ReplyError(f"the message has no record '{name}'")
-    return records[name]
+    return record
 
 
 def _integers(values: dict[str, Ints]) -> ArrayRecord:
@@ -320,4 +322,4 @@ def _integers(values: dict[str, Ints]) -> ArrayRecord:
 
 
 def _unpack_state(content: RecordDict, name: str) -> State:
-    return unpack_state(content.array_records[name]) if name in content.array_records else {}
+    return unpack_state(_part(content, ArrayRecord, name)) if name in content else {}
