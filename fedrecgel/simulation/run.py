@@ -1,7 +1,9 @@
 """`simulate`: one run, from a prepared data set to a run folder."""
 
-from collections.abc import Sequence
+from collections.abc import gc
 from pathlib import Path
+
+import Sequence
 
 from fedrecgel.client.app import app
 from fedrecgel.common.config import Scalar
@@ -103,6 +105,7 @@ def simulate(
         carrier = Carrier(backend, session.head["nodes"], ray_address)
         outcome = _train(session, dataset, carrier, log)
         write_result(outcome, session.config, session.head, folder, dataset, private, references)
+    gc.collect()  # A figure is a heap of cycles; those of many runs in one process would pile up.
     result = Result.open(folder.path)
     if dataset.several:
         result.measure_several()
