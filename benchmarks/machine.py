@@ -50,8 +50,13 @@ def resident() -> int:
 
 def peak() -> int:
     """Most bytes of memory that this process ever held."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if platform.system() == "Darwin" else most * 1024
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if platform.system() == "Darwin" else most * 1024
+    # Linux hands a parent's ru_maxrss on to its children; this one is the process's own.
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def _processor() -> str:

@@ -118,17 +118,18 @@ def _plot(figures: Figures, path: Path) -> None:
         split.barh(names, values, left=left, label=part)
         left = [a + b for a, b in zip(left, values, strict=True)]
     split.set(title="A round, NeuMF, 16 nodes", xlabel="% of its time")
-    split.legend(fontsize=6)
+    split.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
     for what, rows in figures.get("growth", {}).items():
-        growth.loglog(
-            [r["size"] for r in rows], [r["round_s"] for r in rows], "o-", label=f"size of {what}"
-        )
-    growth.set(title="Cost of a round", xlabel="size", ylabel="seconds")
+        growth.loglog([r["size"] for r in rows], [r["round_s"] for r in rows], "o-", label=what)
+    growth.set(
+        title="Cost of a round", xlabel="users in the cohort, items, users", ylabel="seconds"
+    )
     if "growth" in figures:
         growth.legend(fontsize=7)
     for what, held in figures.get("memory", {}).items():
         memory.plot(range(1, len(held) + 1), [b / 2**20 for b in held], label=f"after {what}")
-    memory.set(title="Memory of one process", xlabel="rounds, runs", ylabel="MiB", ylim=(0, None))
+    memory.set(title="Memory of one process", xlabel="rounds, runs", ylabel="MiB")
+    memory.set_ylim(0)
     if "memory" in figures:
         memory.legend(fontsize=7)
     places = range(len(names))
