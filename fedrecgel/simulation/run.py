@@ -1,9 +1,8 @@
 """`simulate`: one run, from a prepared data set to a run folder."""
 
-from collections.abc import gc
+import gc
+from collections.abc import Sequence
 from pathlib import Path
-
-import Sequence
 
 from fedrecgel.client.app import app
 from fedrecgel.common.config import Scalar
