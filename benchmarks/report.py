@@ -121,9 +121,7 @@ def _plot(figures: Figures, path: Path) -> None:
     split.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
     for what, rows in figures.get("growth", {}).items():
         growth.loglog([r["size"] for r in rows], [r["round_s"] for r in rows], "o-", label=what)
-    growth.set(
-        title="Cost of a round", xlabel="users in the cohort, items, users", ylabel="seconds"
-    )
+    growth.set(title="Cost of a round", xlabel="cohort, items, users", ylabel="seconds")
     if "growth" in figures:
         growth.legend(fontsize=7)
     for what, held in figures.get("memory", {}).items():
