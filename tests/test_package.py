@@ -79,6 +79,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
     )
     (built,) = app.glob("*.fab")
+    assert built.stat().st_size < 1_000_000
     unpacked = tmp_path_factory.mktemp("bundle")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(unpacked)
