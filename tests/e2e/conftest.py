@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
@@ -74,6 +75,8 @@ def superlink(folder: Path) -> Iterator[SuperLink]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    # Ray's sockets lie in it: a short path, and nothing left in /tmp/ray.
+    environment["RAY_TMPDIR"] = ray = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     options = ["--insecure", "--simulation", "--disable-runtime-dependency-installation"]
     log = (folder / "superlink.log").open("w")
     process = subprocess.Popen(
@@ -94,6 +97,7 @@ def superlink(folder: Path) -> Iterator[SuperLink]:
         process.terminate()
         process.wait(30)
         log.close()
+        shutil.rmtree(ray, ignore_errors=True)
 
 
 def _toml(value: object) -> str:
