@@ -1,6 +1,6 @@
 """A node's own side: which users it hosts, their interactions, and where their private state is."""
 
-import json
+import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -141,14 +141,15 @@ def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> 
         raise ConfigError(
             f"partition-id is {part} but num-partitions {parts}; ids run from 0 to {parts - 1}"
         )
-    path = Path(str(values["data"])).resolve()
-    manifest = path / "manifest.json"
-    if not manifest.is_file():
+    path = os.path.abspath(str(values["data"]))
+    try:
+        version = os.stat(f"{path}/manifest.json").st_mtime_ns
+    except OSError:
         raise DataError(
             f"{path} is not a prepared data set; "
             f"make one with: fedrecgel prepare SOURCE --out {path}"
-        )
-    return _open_site(str(path), manifest.stat().st_mtime_ns, part, parts, str(values["state"]))
+        ) from None
+    return _open_site(path, version, part, parts, str(values["state"]))
 
 
 def _whole(key: str, value: object) -> int:
@@ -159,7 +160,7 @@ def _whole(key: str, value: object) -> int:
 
 @lru_cache(maxsize=8)
 def _algorithm(key: str) -> Algorithm[Config]:
-    experiment = Experiment(**json.loads(key))
+    experiment = Experiment.from_key(key)
     config = make_config(experiment.algorithm, experiment.settings)
     return make_algorithm(config, experiment.num_items)
 

@@ -1,12 +1,11 @@
 """What travels between server and nodes, and the only code that packs and unpacks it.
 
-Requests and replies are plain dataclasses (`fedrecgel.common.requests`); on the wire they are Flower
+Requests and replies are dataclasses (`fedrecgel.common.requests`); on the wire they are Flower
 records. Nothing but the tensors that an algorithm declares may be packed or unpacked
 (`fedrecgel.common.state.Tensors`): a tensor that somebody adds to a client's state is not sent by
 accident.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -285,7 +284,7 @@ def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
     record = dict(_part(content, ConfigRecord, "request"))
     _refuse_other_version(record, "the server", "this node")
     try:
-        experiment = Experiment(**json.loads(str(record.pop("experiment"))))
+        experiment = Experiment.from_key(str(record.pop("experiment")))
     except (KeyError, TypeError, ValueError):
         raise FederationError(
             "the server's message is not understood; run the same fedrecgel version on both sides"

@@ -1,7 +1,8 @@
 """What the server asks of nodes and what they answer, as plain dataclasses without Flower."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
 
 from fedrecgel.common.config import Scalar
 from fedrecgel.common.interactions import Ints
@@ -32,10 +33,16 @@ class Experiment:
     settings: dict[str, Scalar]
     num_items: int
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A string equal for equal experiments."""
-        return json.dumps(vars(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def from_key(key: str) -> "Experiment":
+        """The experiment of a key; every message of a run has the same."""
+        return Experiment(**json.loads(key))
 
 
 @dataclass(frozen=True)

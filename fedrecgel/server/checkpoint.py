@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def write_checkpoint(run: Path, federation: Federation, round: int) -> None:
     document = {
         "format": FORMAT,
         "round": round,
-        "experiment": vars(federation.experiment),
+        "experiment": asdict(federation.experiment),
         "sites": _sites(federation),
         "catalogue": federation.roster.catalogue,
         "optimizer": optimizer,
