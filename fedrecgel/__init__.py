@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedrecgel.common.errors import FedRecError
     from fedrecgel.common.records import initial_arrays, settings_record
     from fedrecgel.server.strategy import FedRecStrategy
+    from fedrecgel.simulation.personal import PersonalModel
     from fedrecgel.simulation.result import Result
     from fedrecgel.simulation.run import simulate
 
@@ -37,6 +38,7 @@ _WHERE = {
     "Dataset": "fedrecgel.common.data.dataset",
     "FedRecError": "fedrecgel.common.errors",
     "FedRecStrategy": "fedrecgel.server.strategy",
+    "PersonalModel": "fedrecgel.simulation.personal",
     "Result": "fedrecgel.simulation.result",
     "initial_arrays": "fedrecgel.common.records",
     "make_config": "fedrecgel.common.algorithms.registry",
@@ -50,6 +52,7 @@ __all__ = [
     "Dataset",
     "FedRecError",
     "FedRecStrategy",
+    "PersonalModel",
     "Result",
     "initial_arrays",
     "make_config",

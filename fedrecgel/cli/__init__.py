@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         demo,
         difference,
         evaluate,
+        export,
         prepare,
         recommend,
         references,
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         references,
         simulate,
         recommend,
+        export,
         evaluate,
         difference,
     ):

@@ -18,6 +18,7 @@ from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
+from fedrecgel.simulation.personal import PersonalModel
 from fedrecgel.simulation.report import NAMES, build_report, several_report
 from fedrecgel.simulation.table import table
 
@@ -112,6 +113,13 @@ class Result:
         index = np.array([self.data.user_index(user)])
         seen = [] if repeat else self._known_items(int(index[0]))
         return self._best(self.view(index), seen, k)
+
+    def personal_model(self, user: str) -> PersonalModel:
+        """Everything that this user's device would hold; `PersonalModel.save` writes it."""
+        index = np.array([self.data.user_index(user)])
+        private = {name: value[0] for name, value in self._private(index)[0].items()}
+        items = [str(item) for item in self.data.item_ids]
+        return PersonalModel(self.algorithm, items, private, self.shared)
 
     def recommend_new(self, items: Sequence[str], k: int = 10) -> list[Recommendation]:
         """The ``k`` best items for somebody new, who has interacted with ``items``.
