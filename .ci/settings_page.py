@@ -22,7 +22,8 @@ def page() -> str:
         known |= {row[0] for row in rows}
         lines += [f"## {title}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
         lines += [
-            f"| `{name}` | `{default}` | {text.replace('|', 'or')} |" for name, default, text in rows
+            f"| `{name}` | `{default}` | {text.replace('|', 'or')} |"
+            for name, default, text in rows
         ]
         lines.append("")
     return "\n".join(lines)
