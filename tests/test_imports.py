@@ -31,7 +31,7 @@ KNOW_FLOWER = {
     "server/evaluation.py",
     "server/exchange.py",
     "server/history.py",
-    "server/settled.py",
+    "server/gathering.py",
     "server/strategy.py",
     "server/training.py",
     "simulation/backends.py",

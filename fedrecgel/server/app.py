@@ -19,9 +19,9 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, FedRecError
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Outcome
+from fedrecgel.server.gathering import QUIET, wait_for_nodes
 from fedrecgel.server.run_folder import RunFolder
 from fedrecgel.server.session import Session
-from fedrecgel.server.settled import wait_until_settled
 
 UserConfig = Mapping[str, bool | int | float | str]
 
@@ -121,7 +121,7 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
     with session.writing():
         show.say(f"run folder: {session.folder.path.resolve()}")
         show.say("settings: " + " ".join(f"{k}={v}" for k, v in session.config.to_flat().items()))
-        nodes = wait_until_settled(grid, options.min_nodes, options.wait)
+        nodes = len(wait_for_nodes(grid, options.min_nodes, options.wait, quiet=QUIET))
         session.head["nodes"] = nodes
         strategy = session.strategy(
             min_nodes=nodes,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -17,7 +17,7 @@ from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
 from fedrecgel.common.metrics import MetricSums
-from fedrecgel.common.records import Hello, pack_state, unpack_state
+from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.common.requests import Experiment
 from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import State
@@ -25,6 +25,7 @@ from fedrecgel.server.checkpoint import restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
+from fedrecgel.server.gathering import ask_nodes
 from fedrecgel.server.history import Tally, line_of
 from fedrecgel.server.roster import Roster
 from fedrecgel.server.training import TrainingRound
@@ -203,7 +204,7 @@ class FedRecStrategy(Strategy):
         return len(since) >= patience
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
-        roster = Roster(self._hellos(grid))
+        roster = Roster(ask_nodes(grid, self.min_nodes, self.wait, self._new_tally()))
         self._sites = {member.node_id: member.site for member in roster.members}
         message_sizes(self.config, roster.num_items).refuse_large()
         algorithm = make_algorithm(self.config, roster.num_items)
@@ -215,26 +216,6 @@ class FedRecStrategy(Strategy):
         )
         trained_items = np.zeros(roster.num_items, dtype=bool)
         return Federation(self.config, experiment, roster, algorithm, server, trained_items)
-
-    def _hellos(self, grid: Grid) -> dict[int, Hello]:
-        """Wait for nodes, ask each what it hosts."""
-        deadline = time.monotonic() + self.wait
-        while len(nodes := list(grid.get_node_ids())) < self.min_nodes:
-            if time.monotonic() > deadline:
-                raise FederationError(
-                    f"{len(nodes)} of {self.min_nodes} nodes are there after {self.wait:g} s; "
-                    "start the others, or lower min_nodes"
-                )
-            time.sleep(0.2)
-        messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-        tally, hellos = self._new_tally(), {}
-        for reply in exchange(grid, messages, self.wait, tally.add):
-            hellos[reply.metadata.src_node_id] = Hello.unpack(reply.content)
-        if len(hellos) < self.min_nodes:
-            raise FederationError(
-                f"{len(hellos)} of {self.min_nodes} nodes answered; {tally.first_line()}"
-            )
-        return hellos
 
     def _train(self, grid: Grid, round: int) -> dict[str, Any]:
         """Train until enough replies are good, each attempt with other users.

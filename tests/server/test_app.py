@@ -15,7 +15,7 @@ from fedrecgel.app import app
 from fedrecgel.client.app import app as client
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, FederationError, FedRecError
-from fedrecgel.server.settled import QUIET, wait_until_settled
+from fedrecgel.server.gathering import QUIET, wait_for_nodes
 from fedrecgel.simulation.grid import InProcessGrid
 from fedrecgel.simulation.result import Result
 
@@ -137,7 +137,10 @@ class Appearing:
 
     def wait(self, least: int, wait: float) -> int:
         grid: Any = self
-        return wait_until_settled(grid, least, wait, clock=lambda: self.now, sleep=self.sleep)
+        found = wait_for_nodes(
+            grid, least, wait, quiet=QUIET, clock=lambda: self.now, sleep=self.sleep
+        )
+        return len(found)
 
 
 def test_nodes_that_come_one_by_one_are_all_waited_for() -> None:
