@@ -10,7 +10,7 @@ from fedrecgel.common.errors import FederationError
 from fedrecgel.common.evaluation import rank_among_candidates, rank_and_list
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.requests import EvaluateRequest
-from fedrecgel.common.state import State
+from fedrecgel.common.state import State, move, resolve_device
 
 TOP = 10
 """Length of the lists that a node keeps of the final test."""
@@ -24,7 +24,9 @@ def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
             f"{site.name} hosts {len(site.users)} users, not {len(request.accepted)}"
         )
     private, trained = _private(site, algorithm, request)
-    view = algorithm.personal_view(Download(request.shared, request.addressed), private)
+    device = resolve_device(algorithm.config.device)
+    download = Download(move(request.shared, device), move(request.addressed, device))
+    view = algorithm.personal_view(download, move(private, device))
     held_out = site.held_out(request.split)
     ranks = {"sampled": rank_among_candidates(view, held_out.positives, held_out.candidates)}
     if request.full:

@@ -109,6 +109,11 @@ def take_users(state: State, users: Tensor) -> State:
     return {name: value[users] for name, value in state.items()}
 
 
+def move(state: State, device: torch.device) -> State:
+    """The state on a device; tensors that are there already are not copied."""
+    return {name: value.to(device) for name, value in state.items()}
+
+
 class _Unlocked:
     """Presents a read-only array as writable, so that torch takes it without a copy."""
 

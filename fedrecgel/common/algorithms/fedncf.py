@@ -24,7 +24,14 @@ from fedrecgel.common.samples import Samples, draw_samples
 from fedrecgel.common.scorers import make_scorer
 from fedrecgel.common.scorers.base import Block, Gradients, Kernel
 from fedrecgel.common.sharpness import ascent_scale
-from fedrecgel.common.state import State, Tensors, Update, resolve_device
+from fedrecgel.common.state import (
+    State,
+    Tensors,
+    Update,
+    move,
+    resolve_device,
+    take_users,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +163,7 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         device = resolve_device(self.config.device)
         samples = self._draw(data, round)
         touched, place_of = np.unique(samples.items, return_inverse=True)
-        shared = {name: value.to(device) for name, value in download.shared.items()}
+        shared = move(download.shared, device)
         kernel = self.scorer.kernel({name: shared[name] for name in self.scorer.network_shapes})
         sums = shared["items"].new_zeros((len(touched), self.scorer.row_size))
         network: State = {}
@@ -165,7 +172,7 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         size = self.config.block_size or self.scorer.samples_at_once(device)
         for users, place, block in cut_blocks(samples, size, self.dtype, device):
             rows = shared["items"][block.index]
-            own = {name: value[users].to(device) for name, value in private.items()}
+            own = move(take_users(private, torch.from_numpy(users)), device)
             gradients, state = self._train_block(kernel, block, rows, own)
             flat = torch.from_numpy(place_of[place].ravel()).to(device)
             sums.index_add_(0, flat, gradients.rows.flatten(0, 1))
