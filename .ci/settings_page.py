@@ -7,7 +7,8 @@ HEAD = """# Settings
 
 The same names everywhere: `--set local-lr=0.05` on the command line, `local_lr=0.05` in Python,
 `local-lr` in Flower's run-config. Defaults are those of preset `paper`; preset `tuned` changes some
-([how](../explanation/tuning.md)). An unknown name or a wrong value is an error that says what would do.
+([how](../explanation/tuning.md)). An unknown name or a wrong value is an error that says what would
+do.
 Written by `python .ci/settings_page.py > docs/reference/settings.md`.
 """
 
