@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import fedrecgel
 from fedrecgel.common.errors import FedRecError, Stopped
@@ -41,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     from fedrecgel.cli import (
         data,
@@ -54,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         simulate,
     )
 
-    parser = argparse.ArgumentParser(
-        prog="fedrecgel", description="Federated recommendation on Flower."
-    )
+    parser = _Parser(prog="fedrecgel", description="Federated recommendation on Flower.")
     parser.add_argument("--version", action="version", version=f"fedrecgel {fedrecgel.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (

@@ -99,7 +99,7 @@ def _add_synthetic_options(parser: argparse.ArgumentParser) -> None:
 
 def _whole(text: str) -> int:
     value = float(text)
-    if value != int(value):
+    if not value.is_integer():
         raise argparse.ArgumentTypeError(f"{text} is not a whole number")
     return int(value)
 

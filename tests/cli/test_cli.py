@@ -238,6 +238,28 @@ def test_help_names_every_command(capfd: Capture) -> None:
     assert main([]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["prepare", "x.csv"], "--out"),
+        (["prepare", "x.csv", "--out", "d", "--min-interactions", "few"], "--min-interactions"),
+        (["prepare", "synthetic", "--out", "d", "--users", "1e400"], "--users"),
+        (["data"], "COMMAND"),
+        (["data", "inspect", "x.csv", "--min-interactions", "3"], "--min-interactions"),
+        (["train"], "'train'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(words: list[str], named: str, capfd: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert named in printed.err
+    assert printed.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capfd: Capture) -> None:
     assert f"usage: fedrecgel {command}" in help_of([command], capfd)
