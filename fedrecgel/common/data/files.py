@@ -1,5 +1,6 @@
 """Which files a source is made of, and of what format each is."""
 
+import codecs
 import hashlib
 import re
 import shutil
@@ -25,6 +26,16 @@ _JSON = ("jsonl", "ndjson", "json")
 _PARQUET = ("parquet", "pq")
 SUFFIXES = tuple(f".{name}" for name in (*_TEXT, *_JSON, *_PARQUET))
 _PACKED = (".gz", ".zst")
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV"),
+    (b"BZh", "packed by bzip2; unpack it, or pack it by gzip or zstd"),
+    (b"\xfd7zXZ\0", "packed by xz; unpack it, or pack it by gzip or zstd"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook; save the sheet as CSV"),
+    (b"SQLite format 3\0", "an SQLite database; save the table as CSV"),
+    (b"\x89HDF", "an HDF5 file; save the table as CSV or Parquet"),
+    (b"ARROW1", "an Arrow or Feather file; save the table as Parquet"),
+)
 
 
 @contextmanager
@@ -83,13 +94,23 @@ def read_part(
     head = first_bytes(path)
     if _suffix(path).lstrip(".") in _PARQUET or head.startswith(b"PAR1"):
         return read_parquet(path, choice)
-    if head.startswith(b"PK\x03\x04"):
-        raise DataError(
-            f"{path} is a zip archive or an Excel workbook; unpack it, or save the sheet as CSV"
-        )
+    for mark, kind in _FOREIGN:
+        if head.startswith(mark):
+            raise DataError(f"{path} is {kind}")
+    if _is_bare_utf16(head):
+        raise DataError(f"{path} looks like UTF-16 without a byte-order mark; save it as UTF-8")
     if _suffix(path).lstrip(".") in _JSON or re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"', head):
         return read_json_lines(path, choice, problems, part)
     return read_separated(path, choice, problems, part, like)
+
+
+def _is_bare_utf16(head: bytes) -> bool:
+    """Whether nearly every second byte is NUL and nearly none of those between, without a mark."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return False
+    even, odd = head[0::2], head[1::2]
+    shares = sorted(half.count(0) / max(len(half), 1) for half in (even, odd))
+    return shares[0] < 0.1 and shares[1] > 0.9
 
 
 def _suffix(path: Path) -> str:

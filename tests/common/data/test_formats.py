@@ -1,8 +1,11 @@
 """JSON lines, packed files, standard input, and blocks smaller than a record."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -49,6 +52,22 @@ def test_a_packed_file_cut_short(tmp_path: Path) -> None:
 def test_a_workbook_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="zip archive or an Excel workbook"):
         read_interactions(write(tmp_path / "x.csv", b"PK\x03\x04rest"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bz2.compress(TEXT.encode()), "is packed by bzip2; unpack it"),
+        (lzma.compress(TEXT.encode()), "is packed by xz; unpack it"),
+        (b"SQLite format 3\0rest", "is an SQLite database; save the table as CSV"),
+        (b"\x89HDF\r\n\x1a\nrest", "is an HDF5 file"),
+        (TEXT.encode("utf-16-le"), "looks like UTF-16 without a byte-order mark"),
+        (TEXT.encode("utf-16-be"), "looks like UTF-16 without a byte-order mark"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/x\.csv {said}"):
+        read_interactions(write(tmp_path / "x.csv", content))
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
