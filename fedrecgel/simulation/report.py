@@ -105,8 +105,10 @@ def build_report(
         Dataset index of each row of the view (default: all users in order). Fewer users show as
         ``evaluated`` below ``eligible``; references are computed on the same users.
     names
-        Metrics to report, for example ``metric_names([1, 100], ["hr", "map"])``.
+        Metrics to report, for example ``metric_names([1, 100], ["hr", "map"])``. By default
+        ``several`` has the kinds that only differ there as well.
     """
+    names = tuple(names)
     who = np.arange(dataset.num_users) if users is None else users
     held = held_out(dataset, split, users)
     full, lists = rank_and_list(view, held.positives, held.excluded, TOP)
@@ -121,18 +123,23 @@ def build_report(
         names=names,
     )
     if dataset.several:
-        report["several"] = several_report(dataset, view, split, users)
+        asked = metric_names(CUTOFFS) if names == tuple(NAMES) else names
+        report["several"] = several_report(dataset, view, split, users, asked)
     return report
 
 
 def several_report(
-    dataset: Dataset, view: PersonalView, split: str, users: NDArray[np.int64] | None = None
+    dataset: Dataset,
+    view: PersonalView,
+    split: str,
+    users: NDArray[np.int64] | None = None,
+    names: Iterable[str] = metric_names(CUTOFFS),
 ) -> dict[str, Any]:
     """Measure all held-out items of each user, where a split has several, beside popularity."""
     held = held_out_lists(dataset, split, users)
     lengths = np.diff(held.positives.offsets)
     lengths = lengths[lengths > 0]
-    names = metric_names(CUTOFFS)
+    names = tuple(names)
     popular = PopularityView.of(dataset, len(held.positives))
     found: dict[str, Any] = {
         "evaluated": len(lengths),

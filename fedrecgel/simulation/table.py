@@ -8,6 +8,7 @@ from fedrecgel.simulation.central.text import reference_table
 __all__ = ["table"]
 
 _SHOWN = ("hr@5", "ndcg@5", "hr@10", "ndcg@10", "hr@20", "ndcg@20")
+_SHOWN_OF_SEVERAL = ("recall@10", "precision@10", "ndcg@10", "map@10")
 _WIDTHS = (18, 18, 20, 10)
 
 
@@ -29,7 +30,7 @@ def table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
     lines += ["± is the standard error over users; differences are paired, user by user", ""]
     lines += _groups(result)
     if "several" in result:
-        lines += _several(result["several"])
+        lines += _several(result["several"], names or _SHOWN_OF_SEVERAL)
     if "references" in result:
         lines += ["REFERENCES on the same test items", *_references(result["references"]), ""]
     lines += _foot(result)
@@ -174,14 +175,14 @@ def _lists(lists: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _several(several: Mapping[str, Any]) -> list[str]:
+def _several(several: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     lines = [
         f"ALL HELD-OUT ITEMS of {several['evaluated']:,} users"
         + (f", {several['mean_positives']:.1f} each" if several["evaluated"] else ""),
         f"{'':<20}{'model':>20}{'popularity':>20}",
     ]
     for ranking in ("sampled", "full"):
-        for name in ("recall@10", "precision@10", "ndcg@10", "map@10"):
+        for name in names:
             cells = [_with_error(several[who][ranking][name]) for who in ("model", "popularity")]
             lines.append(f"  {f'{ranking} {name}':<20}{cells[0]:>20}{cells[1]:>20}")
     return [*lines, ""]

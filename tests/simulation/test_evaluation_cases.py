@@ -13,6 +13,7 @@ from fedrecgel.common.evaluation import excluded_items, held_out, rank_in_catalo
 from fedrecgel.common.metrics import hit_ratio
 from fedrecgel.simulation.report import build_report
 from fedrecgel.simulation.run import simulate
+from fedrecgel.simulation.table import table as text_of
 
 
 class TableView:
@@ -209,3 +210,8 @@ def test_users_with_several_held_out_items_are_measured_over_all(on_disk, tmp_pa
     assert again["model"]["full"]["map@10"]["value"] == pytest.approx(
         several["model"]["full"]["map@10"]["value"]
     )
+    asked = ("recall@3", "map@40")
+    other = result.evaluate(names=asked)
+    assert tuple(other["several"]["popularity"]["full"]) == asked
+    assert "full recall@3 " in text_of(other, asked)
+    assert "recall@10" not in text_of(other, asked)
