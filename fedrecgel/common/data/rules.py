@@ -10,6 +10,8 @@ from fedrecgel.common.errors import ConfigError
 PROTOCOLS = ("default", "paper")
 DEFAULT_CUT = "0.9"
 DEFAULT_SHARE = 0.1
+DEFAULT_MINIMUM = 5
+"""Interactions that a user needs, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def make_rules(
     if k_core is not None:
         if k_core < 1:
             raise ConfigError(f"k-core is {k_core}; it must be 1 or more")
-        if min_item_interactions not in (0, k_core):
+        others = ((min_interactions, DEFAULT_MINIMUM), (min_item_interactions, 0))
+        if any(given not in (default, k_core) for given, default in others):
             raise ConfigError("k-core sets the minimum of users and items; give only one of them")
         minimum = Minimum(k_core, k_core, repeat=True)
     return Rules(

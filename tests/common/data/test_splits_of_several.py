@@ -146,6 +146,7 @@ def test_a_split_by_time_needs_times(made: Prepare) -> None:
         {"split": "time", "cut": "soon"},
         {"k_core": 0},
         {"k_core": 3, "min_item_interactions": 2},
+        {"k_core": 3, "min_interactions": 13},
         {"min_item_interactions": -1},
     ],
 )
@@ -176,13 +177,13 @@ def test_a_core_goes_on_until_all_have_enough() -> None:
 
 def test_a_core_in_the_report(made: Prepare) -> None:
     rows = [*((u, i, i) for u in "abc" for i in range(3)), ("d", 0, 1), ("d", 9, 2), ("d", 8, 3)]
-    data = made(rows, k_core=3)
+    data = made(rows, k_core=3, min_interactions=3)
     assert (data.num_users, data.num_items) == (3, 3)
     assert data.manifest.report["items_below_minimum"] == 2
     assert data.manifest.report["rows_below_minimum"] == 3
     assert "--k-core 3" in data.manifest.command
     with pytest.raises(DataError, match="no 9-core: nothing is left; lower --k-core"):
-        made(rows, k_core=9)
+        made(rows, k_core=9, min_interactions=9)
 
 
 def test_lists_in_memory() -> None:
