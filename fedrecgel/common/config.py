@@ -52,7 +52,9 @@ class Config:
     rounds: int = setting(100, "rounds of training", low=1)
     fraction: float = setting(0.1, "share of all users chosen in a round", low=1e-9, high=1)
     seed: int = setting(0, "seed of everything random", low=0, high=2**31 - 1)
-    num_negatives: int = setting(4, "negatives drawn for each positive, anew each round", low=0)
+    num_negatives: int = setting(
+        4, "negatives drawn for each positive, anew each round", low=0, high=1000
+    )
     dtype: str = setting("float32", "number format", choices=("float32", "float64"))
     evaluate_every: int = setting(5, "rounds between two evaluations on validation", low=1)
     select_by: str = setting(

@@ -47,7 +47,7 @@ class RunFolder:
             if not path.is_dir():
                 raise RunError(f"{path} is a file; choose another --out")
             if any(path.iterdir()):
-                if not (path / CONFIG).is_file():
+                if not _is_run(path):
                     raise RunError(
                         f"{path} is not empty and not a run of fedrecgel; choose another --out"
                     )
@@ -55,9 +55,9 @@ class RunFolder:
                     raise RunError(
                         f"{path} holds a run already; choose another --out or add --overwrite"
                     )
-                shutil.rmtree(path)
+                shutil.rmtree(path.resolve())
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.resolve().mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create {path}: {error.strerror}") from None
         return cls(path)
@@ -131,6 +131,15 @@ class RunFolder:
             raise RunError(f"{path} is missing: the run did not finish; run it again") from None
         except (SafetensorError, OSError):
             raise RunError(f"{path} is damaged; run it again") from None
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run of any format; a ``config.json`` alone may be anybody's."""
+    try:
+        head = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(head, dict) and head.keys() >= {"format", "algorithm", "settings"}
 
 
 def _replace(path: Path, data: bytes) -> None:

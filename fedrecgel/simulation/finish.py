@@ -58,7 +58,7 @@ def write_result(
             "format": 1,
             "algorithm": config.algorithm,
             "seed": config.seed,
-            "round": {**chosen, "trained": config.rounds},
+            "round": {**chosen, "trained": outcome.rounds},
             "split": "test",
             "test": _sums(outcome),
             "users": {"all": outcome.roster.num_users, "trained": int(_trained(outcome).sum())},
@@ -71,7 +71,7 @@ def write_result(
             history,
             algorithm=config.algorithm,
             seed=config.seed,
-            rounds=config.rounds,
+            rounds=outcome.rounds,
             chosen=chosen,
             **told,
         )

@@ -69,6 +69,7 @@ def assert_refused(words: list[str], message: str, capfd: Capture) -> None:
         (["--rounds", "0"], "setting 'rounds' must be at least 1, not 0"),
         (["--nodes", "25"], "nodes must be between 1 and the number of users, 24, not 25"),
         (["--nodes", "0"], "nodes must be between 1"),
+        (["--set", "num-negatives=100000"], "setting 'num-negatives' must be between 0 and 1000"),
     ],
 )
 def test_a_wrong_argument_of_simulate_is_one_line_and_leaves_nothing(
@@ -128,6 +129,24 @@ def test_a_folder_that_is_in_use_is_left_alone(
     assert_refused([*words, "--out", str(tmp_path / "other" / "file")], "is a file", capfd)
 
 
+def test_overwrite_replaces_runs_alone(
+    small_data: Dataset, finished: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    """Many programs have a config.json; a folder of theirs is never removed."""
+    other = tmp_path / "other"
+    other.mkdir()
+    words = ["simulate", "--data", str(small_data.path), *QUICK, "--overwrite"]
+    for text in ('{"format": 1, "name": "my app"}', "[1]", "{"):
+        (other / "config.json").write_text(text)
+        assert_refused([*words, "--out", str(other)], "not a run", capfd)
+        assert (other / "config.json").read_text() == text
+    run = shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    assert main([*words, "--out", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (run / "result.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -172,6 +191,18 @@ def test_json_of_simulate_is_result_json(
     assert main([*words, *QUICK]) == 0
     printed = json.loads(capfd.readouterr().out)
     assert printed == json.loads((tmp_path / "run" / "result.json").read_text())
+
+
+def test_a_run_that_stops_early_says_how_many_rounds_it_trained(
+    small_data: Dataset, tmp_path: Path, capfd: Capture
+) -> None:
+    words = ["simulate", "--data", str(small_data.path), "--out", str(tmp_path / "run")]
+    words += ["--log", "none", "--rounds", "40", "--set", "embedding-dim=4"]
+    words += ["--set", "evaluate-every=1", "--set", "patience=1"]
+    assert main(words) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    trained = json.loads((tmp_path / "run" / "result.json").read_text())["round"]["trained"]
+    assert trained == json.loads(lines[-1])["round"] < 40
 
 
 def test_json_of_recommend_and_evaluate_parse(finished: Path, capfd: Capture) -> None:
