@@ -103,6 +103,7 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
     """
     _print_our_errors_in_one_line()
     values = {name: value for name, value in context.run_config.items() if value != ""}
+    named = set(values)
     options = RunOptions.take(values)
     if not options.out:
         raise ConfigError("run-config has no 'out', the run folder; give it: out='/runs/first'")
@@ -110,8 +111,9 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
     session = Session.begin(
         Path(options.out),
         dataset,
-        algorithm=options.algorithm,
-        preset=options.preset,
+        # A run that is gone on with has its own.
+        algorithm=options.algorithm if "algorithm" in named else None,
+        preset=options.preset if "preset" in named else None,
         settings=values,
         backend="flower",
         overwrite=options.overwrite,

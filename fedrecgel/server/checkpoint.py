@@ -31,6 +31,8 @@ from fedrecgel.server.run_folder import CHECKPOINTS
 FORMAT = 1
 KEEP = 2
 FOLDER = CHECKPOINTS
+PARTS = {"round", "experiment", "sites", "catalogue", "optimizer", "best", "history", "norms"}
+"""What ``state.json`` must hold."""
 
 
 def write_checkpoint(run: Path, federation: Federation, round: int) -> None:
@@ -87,6 +89,9 @@ class Checkpoint:
             )
         if hashlib.sha256(data).hexdigest() != self._document["sha256"]:
             raise ValueError("hash differs")
+        missing = PARTS - self._document.keys()
+        if missing:
+            raise ValueError(f"{sorted(missing)[0]} is missing")
         self._tensors = load(data)
         self.round = int(self._document["round"])
         self.experiment = Experiment(**self._document["experiment"])

@@ -68,6 +68,8 @@ class Session:
         head = folder.read_json(CONFIG) if folder is not None else {}
         if folder is not None and dataset is not None:
             _refuse_other_data(head, dataset, folder)
+        if folder is not None:
+            _refuse_other_kind(head, algorithm, preset, folder)
         algorithm = algorithm or head.get("algorithm", "fedrecgel")
         preset = preset or head.get("preset", "tuned")
         if resume:
@@ -136,6 +138,21 @@ class Session:
             stop=stop,
         )
         return strategy
+
+
+def _refuse_other_kind(
+    head: Mapping[str, Any], algorithm: str | None, preset: str | None, folder: RunFolder
+) -> None:
+    if algorithm is not None and algorithm != head["algorithm"]:
+        raise RunError(
+            f"{folder.path} is a run of {head['algorithm']}, not of {algorithm}; resume it without "
+            "naming one, or begin a new run"
+        )
+    if preset is not None and preset != head["preset"]:
+        raise RunError(
+            f"{folder.path} began with preset {head['preset']}, not {preset}; resume it without "
+            "naming one, or begin a new run"
+        )
 
 
 def _refuse_other_data(head: Mapping[str, Any], dataset: Dataset, folder: RunFolder) -> None:

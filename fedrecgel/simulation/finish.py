@@ -46,9 +46,12 @@ def write_result(
         References to measure beside the model; None for none, empty for all that can be had.
     """
     folder.write_model(outcome.best.shared)
+    # A run killed after its last checkpoint may have lost its last line.
+    folder.write_metrics(outcome.history.lines)
     told = {
         **{name: head[name] for name in IN_RESULT if name in head},
         "failures": outcome.history.failures,
+        "failures_by_site": outcome.history.failures_by_site,
         "experiment": outcome.experiment.id,
     }
     history: Any = outcome.history.lines
