@@ -27,6 +27,8 @@ from fedrecgel.common.state import State, Tensors, Update, to_tensor
 CPU = torch.device("cpu")
 MESSAGES = 1
 """Number of the format of all messages; raised when a record's names or meaning change."""
+MOST_USERS = 100_000_000
+"""Users that a node may claim to host: the server keeps numbers for each of them."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Hello:
         hello = cls(**record)
         if min(hello.users, hello.num_items, hello.validation_users) < 0:
             raise ReplyError("the node's answer to the first query holds negative counts")
+        if hello.users > MOST_USERS or hello.validation_users > hello.users:
+            raise ReplyError("the node claims more users than a node may host")
         return hello
 
 

@@ -54,8 +54,8 @@ def exchange(
             on_failure(Failure(nodes[number], "could not be sent"))
     deadline, pause = clock() + timeout, POLL[0]
     while waiting:
-        replies = list(grid.pull_messages(list(waiting)))
-        for reply in replies:
+        before = len(waiting)
+        for reply in grid.pull_messages(list(waiting)):
             asked = reply.metadata.reply_to_message_id
             if asked not in waiting:
                 on_failure(Failure(reply.metadata.src_node_id, "late or sent twice"))
@@ -66,7 +66,7 @@ def exchange(
                 on_failure(Failure(node_id, reason, reply.error.reason or ""))
             else:
                 yield reply
-        if replies:
+        if len(waiting) < before:
             pause = POLL[0]
         elif clock() >= deadline:
             break

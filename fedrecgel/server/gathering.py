@@ -6,9 +6,9 @@ from collections.abc import Callable
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedrecgel.common.errors import FederationError
+from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.records import Hello
-from fedrecgel.server.exchange import exchange
+from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.history import Tally
 
 QUIET = 1.0
@@ -41,7 +41,8 @@ def wait_for_nodes(
         nodes, now = list(grid.get_node_ids()), clock()
         if len(nodes) != known:
             known, since = len(nodes), now
-        if known >= least and now - since >= quiet:
+        # Nodes that come and go for ever are not waited for longer than missing ones.
+        if known >= least and (now - since >= quiet or now - began > max(wait, quiet)):
             return nodes
         if known < least and now - began > wait:
             raise FederationError(
@@ -62,7 +63,13 @@ def ask_nodes(grid: Grid, least: int, wait: float, tally: Tally) -> dict[int, He
     nodes = wait_for_nodes(grid, least, wait)
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
     replies = exchange(grid, messages, wait, tally.add)
-    hellos = {reply.metadata.src_node_id: Hello.unpack(reply.content) for reply in replies}
+    hellos: dict[int, Hello] = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        try:
+            hellos[node] = Hello.unpack(reply.content)
+        except ReplyError as error:
+            tally.add(Failure(node, f"refused: {error}"))
     if len(hellos) < least:
         raise FederationError(f"{len(hellos)} of {least} nodes answered; {tally.first_line()}")
     return hellos

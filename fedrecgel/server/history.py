@@ -23,6 +23,8 @@ class Tally:
         Accepted replies, and users in them.
     reasons
         Failed and refused replies by reason.
+    by_site
+        The same, by site.
     """
 
     site_of: Callable[[int], str]
@@ -30,12 +32,14 @@ class Tally:
     replies: int = 0
     users: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    by_site: dict[str, dict[str, int]] = field(default_factory=dict)
     first: tuple[str, Failure] | None = None
 
     def add(self, failure: Failure) -> None:
         """Count one."""
-        self.reasons[failure.reason] = self.reasons.get(failure.reason, 0) + 1
         site = self.site_of(failure.node_id)
+        _add(self.reasons, failure.reason, 1)
+        _add(self.by_site.setdefault(site, {}), failure.reason, 1)
         if self.first is None:
             self.first = (site, failure)
         self.on_failure(site, failure)
@@ -51,10 +55,11 @@ class Tally:
 
 @dataclass
 class History:
-    """Lines of the evaluated rounds, and failures over the whole run by reason."""
+    """Lines of the evaluated rounds, and failures over the whole run by reason, and by site."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
+    failures_by_site: dict[str, dict[str, int]] = field(default_factory=dict)
     _since: list[dict[str, Any]] = field(default_factory=list)
 
     def passed(self, line: dict[str, Any]) -> None:
@@ -70,18 +75,33 @@ class History:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for a checkpoint."""
-        return {"lines": self.lines, "failures": self.failures, "since": self._since}
+        return {name: getattr(self, attribute) for name, attribute in _KEPT.items()}
 
     def from_json(self, values: dict[str, Any]) -> None:
         """Take over what `to_json` gave."""
-        self.lines, self.failures, self._since = (
-            values[name] for name in ("lines", "failures", "since")
-        )
+        for name, attribute in _KEPT.items():
+            setattr(self, attribute, values.get(name, getattr(self, attribute)))
 
     def count(self, tally: Tally) -> None:
         """Add a set of messages' failures."""
         for reason, number in tally.reasons.items():
-            self.failures[reason] = self.failures.get(reason, 0) + number
+            _add(self.failures, reason, number)
+        for site, reasons in tally.by_site.items():
+            for reason, number in reasons.items():
+                _add(self.failures_by_site.setdefault(site, {}), reason, number)
+
+
+_KEPT = {
+    "lines": "lines",
+    "failures": "failures",
+    "failures_by_site": "failures_by_site",
+    "since": "_since",
+}
+"""Names in a checkpoint, and where they are here."""
+
+
+def _add(counts: dict[str, int], name: str, number: int) -> None:
+    counts[name] = counts.get(name, 0) + number
 
 
 def line_of(round: int, metrics: MetricRecord, tally: Tally, dropped: int) -> dict[str, Any]:

@@ -123,6 +123,16 @@ def test_a_resumed_run_goes_on(run: Run) -> None:
     assert [json.loads(line)["round"] for line in lines] == [1, 2]
 
 
+def test_a_resumed_run_keeps_its_algorithm_and_preset(run: Run) -> None:
+    run(rounds=1, algorithm="fedncf")
+    found = Result.open(run(rounds=2, resume=True, preset="", embedding_dim="")).values
+    assert (found["algorithm"], found["preset"], found["round"]["trained"]) == (
+        "fedncf",
+        "paper",
+        2,
+    )
+
+
 class Appearing:
     """A Grid whose nodes come one after another, and a clock for it."""
 
@@ -152,3 +162,26 @@ def test_nodes_that_come_one_by_one_are_all_waited_for() -> None:
 def test_too_few_nodes_are_an_error_with_both_numbers() -> None:
     with pytest.raises(FederationError, match="1 of 2 nodes are there after 5 s"):
         Appearing([0.0]).wait(2, 5)
+
+
+def test_nodes_that_come_and_go_are_waited_for_no_longer_than_missing_ones() -> None:
+    class Flapping:
+        def get_node_ids(self) -> list[int]:
+            return [1, 2] if round(seconds * 10) % 2 else [1, 2, 3]
+
+    seconds = 0.0
+
+    def sleep(more: float) -> None:
+        nonlocal seconds
+        seconds += more
+        assert seconds < 60, "waits for ever"
+
+    nodes = wait_for_nodes(
+        Flapping(),  # type: ignore[arg-type] # no more of a Grid is needed
+        2,
+        5.0,
+        quiet=QUIET,
+        clock=lambda: seconds,
+        sleep=sleep,
+    )
+    assert len(nodes) >= 2

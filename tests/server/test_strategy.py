@@ -461,6 +461,62 @@ def test_a_node_that_cannot_say_hello_is_told(federation: Make, small_data: Data
     assert_one_line(e.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"users": 10**13}, "more users than a node may host"),
+        ({"validation_users": 10**6}, "more users than a node may host"),
+        ({"users": "many"}, "other fields than expected"),
+    ],
+)
+def test_a_node_with_an_absurd_hello_is_left_out(
+    federation: Make, small_data: Dataset, values: dict[str, Any], reason: str
+) -> None:
+    run = federation(small_data, **{**SETTINGS, "rounds": 1})
+    grid = run.grid(FaultyGrid)
+
+    def hook(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "query" and site_of(message) == 1:
+            reply.content["hello"].update(values)
+        return reply
+
+    grid.hook = hook
+    with pytest.raises(FederationError, match=f"3 of 4 nodes answered; .*{reason}") as caught:
+        run.run(grid)
+    assert_one_line(caught.value)
+    strategy = FedRecStrategy(run.config, min_nodes=3, wait=1.0)
+    strategy.start(grid)
+    assert strategy.outcome is not None
+    assert len(strategy.outcome.roster.members) == 3
+
+
+def test_replies_that_nobody_asked_for_do_not_hold_a_round_up(
+    federation: Make, small_data: Dataset
+) -> None:
+    run = federation(small_data, **{**SETTINGS, "rounds": 1, "round_timeout": 0.2})
+    old: list[Message] = []
+
+    class Noisy(FaultyGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            found = super().pull_messages(message_ids)
+            old.extend(found)
+            return found or old[:1]
+
+    grid = run.grid(Noisy)
+    grid.silent = lambda message: is_train(message, 3)
+    run.run(grid)
+    assert ("site-3", "no reply in time") in run.failures
+
+
+def test_failures_are_counted_by_reason_and_by_site(federation: Make, small_data: Dataset) -> None:
+    run = federation(small_data, **SETTINGS)
+    grid = run.grid(FaultyGrid)
+    grid.hook = lambda message, reply: failure(message) if is_train(message, 1, 2) else reply
+    history = run.run(grid).outcome.history
+    assert history.failures == {RAISED: 6}
+    assert history.failures_by_site == {"site-1": {RAISED: 3}, "site-2": {RAISED: 3}}
+
+
 def test_initial_arrays_replace_the_initial_model(federation: Make, small_data: Dataset) -> None:
     first = federation(small_data, **{**SETTINGS, "rounds": 1})
     trained = first.run().outcome.best.shared
