@@ -74,6 +74,10 @@ class Progress:
         if failure.reason in self._reasons or self._log == "none":
             return
         self._reasons.add(failure.reason)
+        if self._log == "json":
+            told = {"failure": failure.reason, "site": site, "detail": failure.detail}
+            self._print(json.dumps(told))
+            return
         self._print(f"{site}: {failure.reason}\n{failure.detail}".rstrip())
 
     def say(self, text: str) -> None:
