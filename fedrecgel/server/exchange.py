@@ -35,12 +35,15 @@ def exchange(
     messages: Iterable[Message],
     timeout: float,
     on_failure: Callable[[Failure], None],
+    *,
+    renew: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Message]:
     """Push messages and yield each good reply as soon as it is there; report the others.
 
     Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three
-    seconds between looks; folding replies as they arrive keeps one reply in memory.
+    seconds between looks; folding replies as they arrive keeps one reply in memory. With ``renew``
+    the timeout counts from the last reply.
     """
     messages = list(messages)
     nodes = [message.metadata.dst_node_id for message in messages]
@@ -68,6 +71,8 @@ def exchange(
                 yield reply
         if len(waiting) < before:
             pause = POLL[0]
+            if renew:
+                deadline = clock() + timeout
         elif clock() >= deadline:
             break
         else:

@@ -62,7 +62,8 @@ def ask_nodes(grid: Grid, least: int, wait: float, tally: Tally) -> dict[int, He
     """
     nodes = wait_for_nodes(grid, least, wait)
     messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-    replies = exchange(grid, messages, wait, tally.add)
+    # Thousands of simulated nodes share a few processes: they take their time, but do answer.
+    replies = exchange(grid, messages, wait, tally.add, renew=True)
     hellos: dict[int, Hello] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
