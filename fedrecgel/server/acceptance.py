@@ -1,5 +1,6 @@
 """Which replies the server believes: shapes, types, counts and finite values are checked."""
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -49,8 +50,10 @@ def _check_update(update: Update, shared: State, tensors: Tensors) -> None:
         ):
             raise ReplyError("row numbers out of order or range")
         _check_values(rows, (len(index), *table.shape[1:]), table.dtype)
-    if not torch.isfinite(torch.tensor(update.loss)):
+    if not math.isfinite(update.loss):
         raise ReplyError("not finite")
+    if update.touched > update.users * sum(len(shared[name]) for name in tensors.item_rows):
+        raise ReplyError("more rows touched than there are")
 
 
 def _check_values(value: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -51,6 +51,7 @@ def test_a_good_reply_is_accepted() -> None:
         ([update(dense={"w": torch.tensor([[INF, -INF], [0, 0]])})], "not finite"),
         ([update(loss=NAN)], "not finite"),
         ([update(loss=INF)], "not finite"),
+        ([update(touched=9)], "more rows touched than there are"),
         ([update(dense={"w": torch.ones(4)})], "wrong shape or type"),
         ([update(dense={"w": torch.ones(2, 2, dtype=torch.float64)})], "wrong shape or type"),
         ([update(rows=torch.ones(2, 2))], "wrong shape or type"),
