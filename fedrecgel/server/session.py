@@ -10,7 +10,7 @@ from typing import Any
 from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import RunError
+from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.common.presets import preset_config
 from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import resolve_device
@@ -64,6 +64,8 @@ class Session:
         FedRecError
             When a setting, the data or the folder will not do.
         """
+        if resume and overwrite:
+            raise ConfigError("resume goes on with the run, overwrite removes it; give one of them")
         folder = RunFolder.open(out) if resume else None
         head = folder.read_json(CONFIG) if folder is not None else {}
         if folder is not None and dataset is not None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
@@ -44,6 +45,8 @@ ENVIRONMENT = {
 }
 WORKER_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
 SECONDS_TO_STOP = 10.0
+PREFIX = "fedrecgel-ray-"
+"""Ray's temporary folders are called so, with the number of the process behind it."""
 
 
 def run_with_ray(
@@ -222,7 +225,10 @@ def _ray(
             line = f"Ray at {address}: {cpus:g} actors of 1 CPU, 1 thread each, {nodes:,} nodes"
         else:
             # Ray's sockets lie in it, and their path may not be long.
-            folder = tempfile.mkdtemp(prefix="fedrecgel-ray-", dir=_short_folder())
+            for old in abandoned_folders():
+                shutil.rmtree(old, ignore_errors=True)
+            prefix = f"{PREFIX}{os.getpid()}-"
+            folder = tempfile.mkdtemp(prefix=prefix, dir=_short_folder())
             ray.init(
                 num_cpus=resources.actors,
                 num_gpus=resources.gpus,
@@ -264,6 +270,20 @@ def _refuse_deaf(address: str) -> None:
             f"no Ray cluster at {address} ({error.strerror or error}); start one with: "
             "ray start --head"
         ) from None
+
+
+def abandoned_folders() -> list[Path]:
+    """Ray's temporary folders of runs that were killed: their process is gone."""
+    found = []
+    for folder in Path(_short_folder()).glob(f"{PREFIX}*-*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        try:
+            os.kill(int(owner), 0)
+        except ProcessLookupError:
+            found.append(folder)
+        except (ValueError, OSError):
+            continue
+    return found
 
 
 def _short_folder() -> str:

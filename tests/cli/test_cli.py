@@ -12,6 +12,7 @@ import pytest
 
 import fedrecgel
 from fedrecgel.cli import main
+from fedrecgel.common import presets
 from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.config import setting_help
 from fedrecgel.common.data.dataset import Dataset
@@ -338,3 +339,24 @@ def test_the_module_runs_as_a_program(
         assert found.stderr.startswith("error: ")
         assert found.stderr.count("\n") == 1
         assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_goes_on_with_made_data_and_prints_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("FEDRECGEL_DATA", str(tmp_path))
+    monkeypatch.setitem(presets.TUNED["default"], "rounds", 2)
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert len(found["recommendations"]) == 10
+    assert found["popularity"]["full"].keys() == found["test"]["full"].keys()
+    assert "The demo goes on with made data" in printed.err
+
+
+def test_resume_and_overwrite_contradict_each_other(
+    small_data: Dataset, tmp_path: Path, capsys: Capture
+) -> None:
+    words = ["simulate", "--data", str(small_data.path), "--out", str(tmp_path / "run")]
+    assert main([*words, "--resume", "--overwrite"]) == 2
+    assert "give one of them" in capsys.readouterr().err

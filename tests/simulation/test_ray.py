@@ -37,7 +37,8 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leftovers() -> set[str]:
-    return {path.name for path in Path(backend._short_folder()).glob("fedrecgel-ray-*")}
+    """Folders whose process has ended; another run's, still going, is none of ours."""
+    return {path.name for path in backend.abandoned_folders()}
 
 
 def processes_of(session: int) -> str:
