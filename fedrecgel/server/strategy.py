@@ -93,6 +93,7 @@ class FedRecStrategy(Strategy):
         self.outcome: Outcome | None = None
         self._sites: dict[int, str] = {}
         self._attempt = 0
+        self._packed: ArrayRecord | None = None
         self._training: TrainingRound
         self._evaluation: EvaluationRound
         self._sums: dict[str, MetricSums]
@@ -125,7 +126,7 @@ class FedRecStrategy(Strategy):
         rounds = num_rounds or self.config.rounds
         self._timeout = timeout or self.config.round_timeout
         self.federation = federation = self._begin(grid, initial_arrays)
-        done = self._restore()
+        done, self._packed = self._restore(), None
         result = Result()
         for round in range(done + 1, rounds + 1):
             if self._patience_is_over():
@@ -165,7 +166,10 @@ class FedRecStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold good replies in and step the server's state; ``(None, None)`` drops the round."""
         metrics = self._training.fold(replies)
-        return (None if metrics is None else pack_state(self.federation.server.shared)), metrics
+        if metrics is None:
+            return None, None
+        self._packed = pack_state(self.federation.server.shared)
+        return self._packed, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -226,7 +230,7 @@ class FedRecStrategy(Strategy):
             After `ATTEMPTS`; the model is then as it was before the round.
         """
         began = time.perf_counter()
-        arrays = pack_state(self.federation.server.shared)
+        arrays = self._packed or pack_state(self.federation.server.shared)
         for attempt in range(ATTEMPTS):
             self._attempt = attempt
             messages = self.configure_train(round, arrays, ConfigRecord(), grid)

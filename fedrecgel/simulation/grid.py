@@ -2,14 +2,15 @@
 
 Messages are handed to the ClientApp one by one when their replies are pulled, so one reply exists
 at a time. This module is the only one that touches Flower's private `TaskIdentity`, which `Message`
-reads (tested on the oldest and the newest supported Flower).
+reads, and the inside of its records (tested on the oldest and the newest supported Flower).
 """
 
+import copy
 import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -114,12 +115,29 @@ class InProcessGrid(Grid):
 
 
 def _copy(content: RecordDict) -> RecordDict:
-    """Records of the node's own, as if they had travelled; the bytes of arrays are immutable."""
-    copy = RecordDict()
-    for name, record in content.items():
-        if isinstance(record, ArrayRecord):
-            arrays = {key: Array(a.dtype, a.shape, a.stype, a.data) for key, a in record.items()}
-            copy[name] = ArrayRecord(arrays)
-        else:
-            copy[name] = type(record)(dict(record))  # type: ignore[arg-type]
-    return copy
+    """Records of the node's own, as if they had travelled; the bytes of arrays are immutable.
+
+    Everything was checked when it was packed. Building records anew would check each entry again
+    and take a tenth of a round where nodes have few users, so they are copied from within.
+    """
+    records = {name: _copy_record(record) for name, record in _entries(content).items()}
+    received: RecordDict = _shallow(content, records)
+    return received
+
+
+def _copy_record(record: Any) -> Any:  # noqa: ANN401 - any of Flower's records
+    if isinstance(record, ArrayRecord):
+        arrays = {name: copy.copy(array) for name, array in _entries(record).items()}
+        return _shallow(record, arrays)
+    return _shallow(record, {n: v.copy() if isinstance(v, list) else v for n, v in record.items()})
+
+
+def _entries(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any of Flower's records
+    entries: dict[str, Any] = record.__dict__["_data"]
+    return entries
+
+
+def _shallow(record: Any, entries: dict[str, Any]) -> Any:  # noqa: ANN401 - any of Flower's records
+    twin = copy.copy(record)
+    twin.__dict__["_data"] = entries
+    return twin
