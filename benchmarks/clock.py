@@ -32,6 +32,7 @@ NAMES = {
     "fedrecgel.common.scorers.dot:DotKernel.sam_gradients": COMPUTE,
     "fedrecgel.common.scorers.dot:DotKernel.private_gradient": COMPUTE,
     "fedrecgel.common.state:Update.total": REDUCTION,
+    "fedrecgel.server.acceptance:norm_per_user": SERVER,
     "fedrecgel.server.training:check_reply": SERVER,
     "fedrecgel.server.strategy:pack_state": PACKING,
     "fedrecgel.server.training:pack_train_request": PACKING,

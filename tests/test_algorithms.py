@@ -4,14 +4,17 @@ The data are a checkerboard, 20 users by 20 items: users like the items of their
 has two of the ten held out; all items are equally popular, so popularity knows nothing.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 import torch
 
+from fedrecgel import prepare, simulate
 from fedrecgel.client import site as site_module
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, make_config
@@ -366,3 +369,15 @@ def test_addressed_tensors_of_the_best_round_are_restored_too(
     site_module._algorithm.cache_clear()
     run = federation(checkerboard, "toy", nodes=2, rounds=4, fraction=0.5, evaluate_every=1)
     assert run.run().outcome.best.round < 4  # else there is nothing to restore
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("items", [60, 3000])
+def test_the_same_rates_do_on_any_catalogue(tmp_path: Path, items: int) -> None:
+    """U081: no learning rate is multiplied by the catalogue's size, and the result says which."""
+    data = prepare("synthetic", tmp_path / "data", users=100, items=items, interactions=12)
+    settings = {"server_lr": 0.05, "rounds": 8, "evaluate_every": 4}
+    result = simulate(data, tmp_path / "run", log="none", **settings)
+    assert result.values["settings"]["server-lr"] == 0.05
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "run/metrics.jsonl").open()]
+    assert 0 < losses[1] < losses[0] < 2

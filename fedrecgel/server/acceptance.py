@@ -70,8 +70,15 @@ FEWEST_NORMS = 3
 def norm_per_user(update: Update) -> float:
     """L2 norm of an update over all its tensors, divided by its users."""
     values = [rows for _, rows in update.rows.values()] + list(update.dense.values())
-    squares = [float(value.double().square().sum()) for value in values]
-    return float(sum(squares) ** 0.5 / max(1, update.users))
+    return math.hypot(*map(_norm, values)) / max(1, update.users)
+
+
+def _norm(values: torch.Tensor) -> float:
+    norm = float(torch.linalg.vector_norm(values))
+    if math.isfinite(norm):
+        return norm
+    # Squares of finite float32 numbers may overflow where their norm does not.
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64))
 
 
 class NormGuard:
