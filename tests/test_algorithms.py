@@ -379,5 +379,6 @@ def test_the_same_rates_do_on_any_catalogue(tmp_path: Path, items: int) -> None:
     settings = {"server_lr": 0.05, "rounds": 8, "evaluate_every": 4}
     result = simulate(data, tmp_path / "run", log="none", **settings)
     assert result.values["settings"]["server-lr"] == 0.05
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "run/metrics.jsonl").open()]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
     assert 0 < losses[1] < losses[0] < 2
