@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from fedrecgel.common.errors import FederationError, FedRecError, ReplyError
 from fedrecgel.common.records import (
+    MOST_USERS,
     Hello,
     pack_evaluate_request,
     pack_metrics,
@@ -56,7 +57,11 @@ def test_hello_round_trips(
     site: str, users: int, num_items: int, catalogue: str, validation: int
 ) -> None:
     hello = Hello(site, users, num_items, catalogue, validation)
-    assert Hello.unpack(travelled(hello.pack())) == hello
+    if validation > users or users > MOST_USERS:
+        with pytest.raises(ReplyError, match="more users than a node may host"):
+            Hello.unpack(travelled(hello.pack()))
+    else:
+        assert Hello.unpack(travelled(hello.pack())) == hello
 
 
 @given(
