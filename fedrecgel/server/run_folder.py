@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedrecgel.common.errors import RunError
+from fedrecgel.common.json_file import write_json
 from fedrecgel.common.state import State
 
 FORMAT = 1
@@ -90,8 +91,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: object) -> None:
         """Write a JSON file."""
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        _replace(self.path / name, text.encode())
+        write_json(self.path / name, value)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file of the run."""

@@ -6,11 +6,8 @@ are aggregates: no id, no row and no number of a single user stands in them.
 """
 
 import importlib.metadata
-import json
-import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +73,6 @@ __all__ = [
     "table",
     "versions",
     "with_sums",
-    "write_json",
 ]
 
 SHOWN_KINDS = ("hr", "ndcg", "mrr")
@@ -274,22 +270,3 @@ def versions() -> dict[str, str]:
     packages = ("flwr", "torch", "numpy", "pandas")
     installed = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), "fedrecgel": fedrecgel.__version__, **installed}
-
-
-def write_json(path: Path, obj: object) -> None:
-    """Write ``obj`` so that the file is either complete or as it was. A nan is our defect."""
-    text = json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _plain(obj: object) -> object:
-    if isinstance(obj, np.generic):
-        return obj.item()
-    if isinstance(obj, Path):
-        return str(obj)
-    raise TypeError(f"{type(obj).__name__} has no place in a result file")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedrecgel.common.data import prepare
 from fedrecgel.common.data.dataset import make_dataset
 from fedrecgel.common.evaluation import held_out, rank_among_candidates, rank_in_catalogue
+from fedrecgel.common.json_file import write_json
 from fedrecgel.common.metrics import NAMES, hit_ratio, metric_names
 from fedrecgel.simulation.plots import curves
 from fedrecgel.simulation.references import (
@@ -29,7 +30,6 @@ from fedrecgel.simulation.report import (
     overlap_between_users,
     table,
     versions,
-    write_json,
 )
 
 PNG = b"\x89PNG\r\n\x1a\n"
