@@ -6,6 +6,7 @@ Everything that a user, a file, a message or a node can cause is one of these::
     +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
     +-- DataError         an interaction file or a prepared data set
     +-- RunError          a run folder: missing, damaged, of another format or data set
+    +-- DeployError       a deployment: certificates, keys, processes that do not start or answer
     +-- Stopped           a run that somebody asked to stop; it is saved and can be resumed
     +-- FederationError   nodes, messages and rounds: nobody answers, too few good replies
         +-- ReplyError    one reply that cannot be accepted (counted; the round goes on)
@@ -29,6 +30,10 @@ class DataError(FedRecError):
 
 class RunError(FedRecError):
     """A run folder or checkpoint is missing, damaged, or belongs to something else."""
+
+
+class DeployError(FedRecError):
+    """A deployment's certificates, keys, files or processes are missing or do not work."""
 
 
 class Stopped(FedRecError):

@@ -1,0 +1,1 @@
+"""Deployment over Flower's SuperLink and SuperNodes: certificates, sites' files, processes."""

@@ -1,0 +1,324 @@
+"""Certificates and keys of a deployment: an authority of its own, one folder per machine.
+
+::
+
+    authority/  ca.crt  ca.key                            stays with the operator
+    superlink/  ca.crt  tls.crt  tls.key  superexec.secret
+    NAME/       ca.crt  tls.crt  tls.key  superexec.secret  node  node.pub        one per site
+
+A machine gets its own folder and nothing else. ``tls.crt`` names the addresses at which the
+machine is dialled: the SuperLink by sites, a SuperNode by its own SuperExec. ``node`` is the key
+that a SuperNode proves itself with (ECDSA on P-384 in OpenSSH's form, which is what
+``flower-supernode --auth-supernode-private-key`` reads), ``node.pub`` what
+``flwr supernode register`` takes. ``superexec.secret`` is shared by a SuperLink or SuperNode and
+the SuperExec beside it. Keys and secrets have mode 0600.
+"""
+
+import ipaddress
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedrecgel.common.errors import DeployError
+
+DAYS = 365
+"""Days that certificates are valid; the authority's own is valid ten times as long."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names that every certificate holds besides its own."""
+
+Existing = Literal["refuse", "keep", "renew"]
+"""What to do where a machine's folder is there: raise, leave it, or make new certificates of the
+same authority. Node keys and secrets are never made anew: they are registered elsewhere."""
+
+_HOST_NAME = r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_SKEW = timedelta(minutes=10)  # clocks of machines differ
+_AUTHORITY, _SUPERLINK = "authority", "superlink"
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority that signs for one deployment."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(
+        cls, folder: Path, days: int = 10 * DAYS, begin: datetime | None = None
+    ) -> "Authority":
+        """Make an authority and keep it in ``folder`` as ``ca.crt`` and ``ca.key``.
+
+        Raises
+        ------
+        DeployError
+            When one is there: replacing it would cut off every machine that trusts it.
+        """
+        if (folder / "ca.key").exists() or (folder / "ca.crt").exists():
+            raise DeployError(f"{folder} holds an authority; take it, or give another folder")
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedrecgel authority")])
+        builder = _builder(name, name, key.public_key(), key.public_key(), days, begin)
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_private(folder / "ca.key", _pem(key))
+        (folder / "ca.crt").write_bytes(_encoded(certificate))
+        return cls(certificate, key)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Authority":
+        """Read an authority that `create` made.
+
+        Raises
+        ------
+        DeployError
+            When it is missing, damaged or expired.
+        """
+        try:
+            certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+            key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        except (OSError, ValueError) as error:
+            raise DeployError(f"{folder} holds no usable authority ({error})") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise DeployError(f"{folder / 'ca.key'} is not an elliptic curve key of ours")
+        if certificate.not_valid_after_utc < datetime.now(UTC):
+            raise DeployError(
+                f"the authority in {folder} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
+                "make a new deployment folder and hand its files to all sites"
+            )
+        return cls(certificate, key)
+
+    def issue(
+        self,
+        names: Sequence[str],
+        *,
+        days: int = DAYS,
+        begin: datetime | None = None,
+    ) -> tuple[bytes, bytes]:
+        """A server certificate and its key, both PEM.
+
+        Parameters
+        ----------
+        names
+            Host names and IP addresses under which the server is dialled; the first is also the
+            common name, which no client looks at. Duplicates are dropped.
+        begin
+            Start of validity; default: ten minutes ago.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+        issuer = self.certificate
+        builder = _builder(
+            subject, issuer.subject, key.public_key(), self.key.public_key(), days, begin
+        )
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+            .add_extension(_usage(digital_signature=True), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return _encoded(certificate), _pem(key)
+
+
+def make_certificates(
+    folder: Path,
+    sites: Iterable[str],
+    *,
+    superlink_names: Sequence[str] = (),
+    site_names: Mapping[str, Sequence[str]] | None = None,
+    days: int = DAYS,
+    existing: Existing = "refuse",
+) -> None:
+    """Make the folders of a SuperLink and of its sites, and the authority if there is none.
+
+    Parameters
+    ----------
+    sites
+        Names of the sites: letters, digits, hyphens, dots.
+    superlink_names
+        Host names and IP addresses at which sites and users reach the SuperLink, besides
+        ``superlink``, this machine's own name and the loopback names.
+    site_names
+        For each site further names at which its SuperExec dials the SuperNode, besides the site's
+        name and the loopback names.
+    days
+        Validity of the certificates of machines.
+    existing
+        See `Existing`.
+
+    Raises
+    ------
+    DeployError
+        When a folder is there and ``existing`` is ``refuse``, or a name will not do.
+    """
+    sites = list(sites)
+    for name in sites:
+        _check_site(name)
+    if len(set(sites)) < len(sites):
+        raise DeployError("two sites have the same name; give each site its own")
+    there = [name for name in (_SUPERLINK, *sites) if (folder / name).exists()]
+    if there and existing == "refuse":
+        raise DeployError(
+            f"{folder / there[0]} is there; keep what it holds (--existing keep), renew its "
+            "certificate (--existing renew), or give another folder"
+        )
+    hosts = {_SUPERLINK: [_SUPERLINK, *superlink_names, *_own_name(), *LOOPBACK]}
+    for name in sites:
+        hosts[name] = [name, *(site_names or {}).get(name, ()), *LOOPBACK]
+    for names in hosts.values():
+        _alternatives(names)  # refused before anything is made
+    own = folder / _AUTHORITY
+    authority = Authority.open(own) if (own / "ca.crt").exists() else Authority.create(own)
+    for name, names in hosts.items():
+        if name in there and existing == "keep":
+            continue
+        _make_machine(folder / name, authority, names, days, with_node_key=name != _SUPERLINK)
+
+
+def expiry(certificate: Path) -> datetime:
+    """When a certificate file expires.
+
+    Raises
+    ------
+    DeployError
+        When it is missing or damaged.
+    """
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise DeployError(f"{certificate} is no certificate ({error})") from None
+
+
+def _make_machine(
+    folder: Path, authority: Authority, names: Sequence[str], days: int, *, with_node_key: bool
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    certificate, key = authority.issue(names, days=days)
+    (folder / "ca.crt").write_bytes(_encoded(authority.certificate))
+    (folder / "tls.crt").write_bytes(certificate)
+    _write_private(folder / "tls.key", key)
+    if not (folder / "superexec.secret").exists():
+        _write_private(folder / "superexec.secret", secrets.token_hex(32).encode())
+    if with_node_key and not (folder / "node").exists():
+        private, public = make_node_key(folder.name)
+        _write_private(folder / "node", private)
+        (folder / "node.pub").write_bytes(public)
+
+
+def make_node_key(comment: str) -> tuple[bytes, bytes]:
+    """A private and a public node key, as ``ssh-keygen -t ecdsa -b 384`` makes them."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + f" {comment}\n".encode()
+
+
+def _check_site(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", name) or len(name) > 63:
+        raise DeployError(
+            f"'{name}' cannot name a site: letters, digits, dots and hyphens, at most 63"
+        )
+    if name in (_AUTHORITY, _SUPERLINK):
+        raise DeployError(f"a site cannot be called '{name}': that folder has another purpose")
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    signer: ec.EllipticCurvePublicKey,
+    days: int,
+    begin: datetime | None = None,
+) -> x509.CertificateBuilder:
+    begin = begin or datetime.now(UTC) - _SKEW
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        # Python 3.13 verifies strictly: a certificate must say who signed it.
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
+    )
+
+
+def _usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _own_name() -> list[str]:
+    """The name of this machine, if it can stand in a certificate."""
+    name = socket.gethostname()
+    return [name] if re.fullmatch(_HOST_NAME, name) else []
+
+
+def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            if not re.fullmatch(_HOST_NAME, name):
+                raise DeployError(
+                    f"'{name}' is neither a host name nor an IP address; give names without port"
+                ) from None
+            found.append(x509.DNSName(name))
+    return found
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _encoded(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write beside the target with mode 0600 from the first byte, then take its place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)

@@ -1,0 +1,139 @@
+"""Certificates and keys: what they name, who may read them; nothing is replaced silently."""
+
+import ipaddress
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.certificates import Authority, expiry, make_certificates
+
+MACHINE = {"ca.crt", "tls.crt", "tls.key", "superexec.secret"}
+
+
+def names(path: Path) -> set[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {
+        *found.get_values_for_type(x509.DNSName),
+        *(str(address) for address in found.get_values_for_type(x509.IPAddress)),
+    }
+
+
+def test_each_machine_gets_a_folder_with_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["site-1", "site-2"])
+    assert {p.name for p in tmp_path.iterdir()} == {"authority", "superlink", "site-1", "site-2"}
+    assert {p.name for p in (tmp_path / "superlink").iterdir()} == MACHINE
+    assert {p.name for p in (tmp_path / "site-1").iterdir()} == MACHINE | {"node", "node.pub"}
+
+
+def test_names_and_addresses_stand_in_the_certificate(tmp_path: Path) -> None:
+    # U029: a common name alone is not looked at by any client.
+    make_certificates(
+        tmp_path, ["a"], superlink_names=["10.1.2.3", "fl.example.org"], site_names={"a": ["node"]}
+    )
+    loopback = {"localhost", "127.0.0.1", "::1"}
+    assert names(tmp_path / "superlink" / "tls.crt") >= loopback | {
+        "superlink",
+        "10.1.2.3",
+        "fl.example.org",
+    }
+    assert names(tmp_path / "a" / "tls.crt") == loopback | {"a", "node"}
+
+
+def test_certificates_are_signed_by_the_authority_and_valid_now(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"], days=30)
+    authority = Authority.open(tmp_path / "authority")
+    for machine in ("superlink", "a"):
+        content = (tmp_path / machine / "tls.crt").read_bytes()
+        certificate = x509.load_pem_x509_certificate(content)
+        certificate.verify_directly_issued_by(authority.certificate)
+        left = expiry(tmp_path / machine / "tls.crt") - datetime.now(UTC)
+        assert timedelta(days=29) < left < timedelta(days=30)
+        assert certificate.not_valid_before_utc < datetime.now(UTC)
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    private = [p for p in tmp_path.rglob("*") if p.name in ("node", "superexec.secret")]
+    private += list(tmp_path.rglob("*.key"))
+    assert len(private) == 6
+    assert {stat.S_IMODE(p.stat().st_mode) for p in private} == {0o600}
+
+
+def test_a_node_key_is_one_that_flower_reads(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    private = load_ssh_private_key((tmp_path / "a" / "node").read_bytes(), None)
+    public = load_ssh_public_key((tmp_path / "a" / "node.pub").read_bytes())
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert isinstance(public, ec.EllipticCurvePublicKey)
+    assert private.curve.name == "secp384r1"
+    assert private.public_key().public_numbers() == public.public_numbers()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_nothing_is_replaced_silently(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match=r"superlink is there; keep .* renew"):
+        make_certificates(tmp_path, ["a"])
+    with pytest.raises(DeployError, match="holds an authority"):
+        Authority.create(tmp_path / "authority")
+    assert contents(tmp_path) == before
+
+
+def test_a_site_is_added_to_what_is_there(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    before = contents(tmp_path)
+    make_certificates(tmp_path, ["a", "b"], existing="keep")
+    after = contents(tmp_path)
+    assert {name for name in after if name not in before} == {
+        f"b/{name}" for name in MACHINE | {"node", "node.pub"}
+    }
+    assert all(after[name] == content for name, content in before.items())
+
+
+def test_renewal_changes_certificates_and_no_registered_key(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    before = contents(tmp_path)
+    make_certificates(tmp_path, ["a"], existing="renew")
+    changed = {name for name, content in contents(tmp_path).items() if before[name] != content}
+    assert changed == {f"{m}/{f}" for m in ("superlink", "a") for f in ("tls.crt", "tls.key")}
+
+
+def test_an_expired_authority_is_named(tmp_path: Path) -> None:
+    Authority.create(tmp_path, days=1, begin=datetime.now(UTC) - timedelta(days=2))
+    with pytest.raises(DeployError, match=r"expired on 20\d\d-\d\d-\d\d"):
+        Authority.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "superlink", "authority", "a b", "x" * 64])
+def test_a_name_that_cannot_be_a_folder_and_a_host_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DeployError, match=r"name a site|be called"):
+        make_certificates(tmp_path / "new", [name])
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_address_with_a_port_is_no_name(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match=r"'fl:8000' is neither .* without port"):
+        make_certificates(tmp_path / "new", ["a"], superlink_names=["fl:8000"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_addresses_are_addresses(tmp_path: Path) -> None:
+    content, _ = Authority.create(tmp_path).issue(["10.0.0.1", "10.0.0.1", "fe80::1"])
+    found = x509.load_pem_x509_certificate(content).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert list(found.value) == [
+        x509.IPAddress(ipaddress.ip_address("10.0.0.1")),
+        x509.IPAddress(ipaddress.ip_address("fe80::1")),
+    ]
