@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrecgel.client.store import ArrayStore
 from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.fit import FIT_ROUNDS, fit_private
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, RunError
@@ -21,9 +22,6 @@ from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
 from fedrecgel.simulation.personal import PersonalModel
 from fedrecgel.simulation.report import NAMES, build_report, several_report
 from fedrecgel.simulation.table import table
-
-FIT_ROUNDS = 50
-"""Local rounds in which a new user's private state is fitted to the frozen shared model."""
 
 MODELS = {
     "kept": "private parameters as the chosen round found them",
@@ -132,9 +130,7 @@ class Result:
         data = Interactions(
             known, np.array([0, len(known)]), user_keys(["new user"]), self.data.num_items
         )
-        private = self.algorithm.init_private(data.keys)
-        for round in range(1, FIT_ROUNDS + 1):
-            _, private = self.algorithm.update_users(Download(self.shared), private, data, round)
+        private = fit_private(self.algorithm, Download(self.shared), data)
         view = self.algorithm.personal_view(Download(self.shared), private)
         return self._best(view, known.tolist(), k)
 
@@ -181,10 +177,9 @@ class Result:
         data = self.data
         offsets = np.asarray(data.train_offsets, dtype=np.int64)
         known = Interactions(data.train_items, offsets, data.user_keys, data.num_items).take(users)
+        download, trained = Download(self.shared), self.values["round"]["trained"]
         private = self._private(users)[0]
-        trained = self.values["round"]["trained"]
-        for round in range(trained + 1, trained + FIT_ROUNDS + 1):
-            _, private = self.algorithm.update_users(Download(self.shared), private, known, round)
+        private = fit_private(self.algorithm, download, known, private, after=trained)
         return self.algorithm.personal_view(Download(self.shared), private)
 
     def measure_several(self) -> None:

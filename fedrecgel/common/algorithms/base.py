@@ -197,6 +197,13 @@ class Algorithm(ABC, Generic[ConfigT]):
     def personal_view(self, download: Download, private: State) -> PersonalView:
         """Scores of the stacked users, from what the server sends and their own state alone."""
 
+    def prepared(self, shared: State) -> State:
+        """``shared``, and beside it what scoring one user after the other would compute each time.
+
+        For `personal_view` alone, and only with exactly these tensors.
+        """
+        return shared
+
     def cast(self, state: State) -> State:
         """The state in the configured number format."""
         return {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in state.items()}

@@ -116,6 +116,11 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         """See `Algorithm.personal_view`."""
         return ScorerView(self.scorer, download.shared, private["user"])
 
+    @torch.no_grad()
+    def prepared(self, shared: State) -> State:
+        """See `Algorithm.prepared`."""
+        return {**shared, **self.scorer.prepared(shared["items"], shared)}
+
     # --- client, one user at a time: autograd, the plain reference ------------------------------
 
     def local_update(

@@ -113,6 +113,13 @@ class Scorer(ABC):
     def catalogue(self, items: Tensor, network: State, users: Tensor) -> Tensor:
         """Scores (B, M) of every row of the item table (M, D), without gradient."""
 
+    def prepared(self, items: Tensor, network: State) -> State:
+        """Tensors to add to ``network`` that save `catalogue` work which is the same for all users.
+
+        They must have no name of the network and hold for these ``items`` and weights only.
+        """
+        return {}
+
     def init_items(self, num_items: int, seed: int, std: float) -> Tensor:
         """(M, D) item table, float64."""
         items = torch.empty(num_items, self.row_size, dtype=torch.float64)

@@ -19,6 +19,8 @@ from fedrecgel.common.state import State
 LAYERS = ("tower.0", "tower.1", "tower.2")
 SLICE_USERS = 8
 """Users whose catalogue is scored together."""
+ITEM_HALF = "tower.0.items"
+"""Name of the prepared item part of the first layer."""
 
 
 class NeuMFScorer(Scorer):
@@ -84,7 +86,7 @@ class NeuMFScorer(Scorer):
         """See `Scorer.catalogue`. Works in slices of users and items that fit in cache."""
         d, (item_half, user_half) = self.product_size, self._first_layer(items, network, users)
         scores = (users[:, :d] * network["output.weight"][0, :d]) @ items[:, :d].T
-        step = max(1, self.samples_at_once(items.device) // SLICE_USERS)
+        step = max(1, self.samples_at_once(items.device) // min(SLICE_USERS, max(1, len(users))))
         for first in range(0, len(users), SLICE_USERS):
             part = slice(first, first + SLICE_USERS)
             for start in range(0, len(items), step):
@@ -92,11 +94,19 @@ class NeuMFScorer(Scorer):
                 scores[part, start : start + step] += self._upper_layers(hidden, network)
         return scores
 
+    def prepared(self, items: Tensor, network: State) -> State:
+        """The item part of the first layer, half of the work for one user's catalogue."""
+        return {ITEM_HALF: self._item_half(items, network)}
+
     def _first_layer(self, items: Tensor, network: State, users: Tensor) -> tuple[Tensor, Tensor]:
         """The first layer before ReLU is a sum of an item part (M, 4d) and a user part (B, 4d)."""
-        weight, d, t = network["tower.0.weight"], self.product_size, self.tower_size
-        item_half = torch.addmm(network["tower.0.bias"], items[:, d:], weight[:, t:].T)
-        return item_half, users[:, d:] @ weight[:, :t].T
+        item_half = network[ITEM_HALF] if ITEM_HALF in network else self._item_half(items, network)
+        user_weight = network["tower.0.weight"][:, : self.tower_size]
+        return item_half, users[:, self.product_size :] @ user_weight.T
+
+    def _item_half(self, items: Tensor, network: State) -> Tensor:
+        weight = network["tower.0.weight"][:, self.tower_size :]
+        return torch.addmm(network["tower.0.bias"], items[:, self.product_size :], weight.T)
 
     def _upper_layers(self, hidden: Tensor, network: State) -> Tensor:
         """From the first hidden layer (..., 4d) to the tower's part of the logit (...)."""
