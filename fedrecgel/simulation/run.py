@@ -1,8 +1,9 @@
 """`simulate`: one run, from a prepared data set to a run folder."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrecgel.client.app import app
 from fedrecgel.common.config import Scalar
@@ -31,6 +32,7 @@ def simulate(
     resume: bool = False,
     log: str = "auto",
     references: Sequence[str] | None = None,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
     **settings: Scalar,
 ) -> Result:
     """Train and evaluate on this machine, through Flower's Strategy and ClientApp.
@@ -60,6 +62,8 @@ def simulate(
     references
         Central methods to measure beside the model (``item-knn``, ``ease``, ...); an empty list for
         all that can be had. They are tuned on validation once and kept in the data folder.
+    on_round
+        Told the line of every round, as ``log="json"`` prints it.
     settings
         Settings by name (`fedrecgel.common.config`), for example ``rounds=100, server_lr=0.01``.
 
@@ -102,7 +106,7 @@ def simulate(
     folder, private = session.folder, session.folder.private
     with session.writing():
         carrier = Carrier(backend, session.head["nodes"], ray_address)
-        outcome = _train(session, dataset, carrier, log)
+        outcome = _train(session, dataset, carrier, log, on_round)
         write_result(outcome, session.config, session.head, folder, dataset, private, references)
     gc.collect()  # A figure is a heap of cycles; those of many runs in one process would pile up.
     result = Result.open(folder.path)
@@ -111,7 +115,13 @@ def simulate(
     return result
 
 
-def _train(session: Session, dataset: Dataset, carrier: Carrier, log: str) -> Outcome:
+def _train(
+    session: Session,
+    dataset: Dataset,
+    carrier: Carrier,
+    log: str,
+    on_round: Callable[[dict[str, Any]], None] | None,
+) -> Outcome:
     assert dataset.path is not None
     config = session.config
     # Other processes may work in another folder.
@@ -121,9 +131,15 @@ def _train(session: Session, dataset: Dataset, carrier: Carrier, log: str) -> Ou
     samples = len(dataset.train_items) / dataset.num_users * (1 + config.num_negatives)
     with Progress(config.rounds, log) as progress, interruptible(progress.say) as stop:
         progress.say(sizes.line(samples))
+
+        def after_round(line: dict[str, Any]) -> None:
+            progress.on_round(line)
+            if on_round is not None:
+                on_round(line)
+
         strategy = session.strategy(
             min_nodes=carrier.nodes,
-            on_round=progress.on_round,
+            on_round=after_round,
             on_failure=progress.on_failure,
             stop=stop,
         )
