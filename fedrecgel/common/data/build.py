@@ -41,8 +41,11 @@ class Built:
     report: dict[str, object]
 
 
-def build(source: Source, rules: Rules) -> Built:
-    """Prepare the rows of a source; see ``prepare`` for the meaning of the rules."""
+def build(source: Source, rules: Rules, *, whole_catalogue: bool = False) -> Built:
+    """Prepare the rows of a source; see ``prepare`` for the meaning of the rules.
+
+    The items of the result are those that occur, or with ``whole_catalogue`` all of the source.
+    """
     raw = source.interactions
     events = _paper_times(source, rules.seed) if rules.paper else raw.events
     single = events
@@ -53,8 +56,10 @@ def build(source: Source, rules: Rules) -> Built:
         raise DataError(f"{source.name}: {rules.nobody_left()}")
     split, cut = _split(source, rules, filtered.events)
     warm = _without_cold_users(split, source)
-    user_ids, item_ids = raw.user_ids[warm.events.users], raw.item_ids[warm.events.items]
-    kept = warm.renumbered()
+    user_ids, item_ids = raw.user_ids[warm.events.users], raw.item_ids
+    if not whole_catalogue:
+        item_ids = item_ids[warm.events.items]
+    kept = warm.renumbered(items=not whole_catalogue)
     arrays = arrange(
         user_ids,
         item_ids,

@@ -117,7 +117,7 @@ def prepare(
         seed=seed,
         split=split,
         command=_command(opened, source, target, rules, options),
-        source=opened.facts,
+        source={**opened.facts, "threshold": opened.threshold},
         rules=describe_rules(rules, opened, built.report["cut"]),
         statistics=built.statistics,
         report=built.report,

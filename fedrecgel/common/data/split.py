@@ -44,10 +44,10 @@ class Events:
         """Distinct items, ascending."""
         return np.flatnonzero(np.bincount(self.item))
 
-    def renumbered(self) -> "Events":
-        """Return the events with users and items numbered from 0 without gaps."""
-        user, item = _renumber(self.user), _renumber(self.item)
-        return Events(user, item, self.time, self.timed)
+    def renumbered(self, *, items: bool = True) -> "Events":
+        """Return the events with users (and ``items``) numbered from 0 without gaps."""
+        item = _renumber(self.item) if items else self.item
+        return Events(_renumber(self.user), item, self.time, self.timed)
 
 
 def _renumber(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -70,9 +70,9 @@ class Split:
         events, part = self.events.take(rows), self.part[rows]
         return Split(events, part, _count_tied_users(events, part))
 
-    def renumbered(self) -> "Split":
-        """Return the split with users and items numbered from 0 without gaps."""
-        return Split(self.events.renumbered(), self.part, self.tied_users)
+    def renumbered(self, *, items: bool = True) -> "Split":
+        """Return the split with users (and ``items``) numbered from 0 without gaps."""
+        return Split(self.events.renumbered(items=items), self.part, self.tied_users)
 
 
 def one_per_pair(events: Events, *, latest: bool = True) -> Events:
