@@ -48,5 +48,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $$($(PYTHON) -V 2>&1) is too old: Python 3.11 or newer is needed, say which: make PYTHON=python3.11" >&2; exit 2; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV) (some minutes the first time) ..."
-	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev,simulation]'
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev,serve,simulation]'
 	@touch $@

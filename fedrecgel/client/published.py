@@ -1,0 +1,169 @@
+"""The shared model that a run leaves at a site, for whoever serves recommendations there.
+
+``STATE/published/model.safetensors`` (mode 0600) holds the tensors that the site evaluated the final
+test with and, as metadata, what they belong to. One file, moved into its place: it is complete and
+of one run, or as it was, whenever a process or the machine dies.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from fedrecgel.client.lock import alone
+from fedrecgel.client.site import Site
+from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.errors import RunError
+from fedrecgel.common.hashing import Keys
+from fedrecgel.common.requests import EvaluateRequest, Experiment
+from fedrecgel.common.state import State
+
+FORMAT = "1"
+FOLDER, FILE = "published", "model.safetensors"
+SHARED, ADDRESSED, KEYS = "shared/", "addressed/", "keys"
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A shared model and what it belongs to.
+
+    Attributes
+    ----------
+    site
+        Name of the site that wrote it.
+    catalogue
+        Hash of the site's catalogue (`Hello.catalogue`).
+    round
+        The chosen round.
+    keys : (U,) uint64
+        Keys of the site's users, in the order of ``addressed``.
+    addressed
+        Tensors for particular users, stacked (U, ...); empty for most algorithms.
+    """
+
+    experiment: Experiment
+    site: str
+    catalogue: str
+    round: int
+    shared: State
+    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    addressed: State = field(default_factory=dict)
+
+    @cached_property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm with the run's settings, computing on this machine's processor."""
+        settings = {**self.experiment.settings, "device": "cpu"}
+        config = make_config(self.experiment.algorithm, settings)
+        return make_algorithm(config, self.experiment.num_items)
+
+    @cached_property
+    def _slots(self) -> dict[int, int]:
+        return {int(key): slot for slot, key in enumerate(self.keys)}
+
+    def download(self, key: int, shared: State | None = None) -> Download | None:
+        """What the user with this key was sent; None for somebody the algorithm has nothing for.
+
+        ``shared`` stands in for the shared tensors (`Algorithm.prepared`).
+        """
+        shared = self.shared if shared is None else shared
+        if not self.addressed:
+            return Download(shared)
+        slot = self._slots.get(key)
+        if slot is None:
+            return None
+        own = {name: value[slot : slot + 1] for name, value in self.addressed.items()}
+        return Download(shared, own)
+
+
+def published_file(state_folder: Path) -> Path:
+    """Where a site's model is; it need not be there."""
+    return state_folder / FOLDER / FILE
+
+
+def publish(site: Site, request: EvaluateRequest) -> None:
+    """Put the model of a final test in the place of the one before.
+
+    Raises
+    ------
+    RunError
+        When the file cannot be written; the model before is still there.
+    """
+    about = {
+        "format": FORMAT,
+        "experiment": request.experiment.key,
+        "site": site.name,
+        "catalogue": site.hello().catalogue,
+        "round": str(request.round),
+    }
+    keys = np.array(site.data.user_keys[site.users])
+    tensors = {f"{SHARED}{name}": value.contiguous() for name, value in request.shared.items()}
+    for name, value in request.addressed.items():
+        tensors[f"{ADDRESSED}{name}"] = value.contiguous()
+    tensors[KEYS] = torch.from_numpy(keys.view(np.int64))
+    path = published_file(site.state_folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with alone(path.parent):
+            _replace(path, save(tensors, about))
+    except OSError as error:
+        raise RunError(f"cannot publish the model to {path}: {error.strerror}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write the file beside its place and move it there; one left by a killed process is lost."""
+    temporary = path.with_name(f".{path.name}.new")
+    file = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load_published(state_folder: Path) -> Published:
+    """The model that a site has now.
+
+    Raises
+    ------
+    RunError
+        When there is none yet, or the file is damaged or of another version.
+    """
+    path = published_file(state_folder)
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise RunError(
+            f"no model has been published in {state_folder} yet; the end of a run does it"
+        ) from None
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path} is damaged ({error}); the next run replaces it") from None
+    if about.get("format") != FORMAT:
+        raise RunError(f"{path} is of another version of fedrecgel; the next run replaces it")
+    parts = [
+        {n.removeprefix(part): value for n, value in tensors.items() if n.startswith(part)}
+        for part in (SHARED, ADDRESSED)
+    ]
+    keys = tensors[KEYS].numpy().view(np.uint64)
+    return Published(
+        Experiment.from_key(about["experiment"]),
+        about["site"],
+        about["catalogue"],
+        int(about["round"]),
+        parts[0],
+        keys,
+        parts[1],
+    )
