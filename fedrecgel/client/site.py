@@ -1,7 +1,7 @@
 """A node's own side: which users it hosts, their interactions, and where their private state is."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
 from fedrecgel.common.evaluation import HeldOut, held_out
 from fedrecgel.common.interactions import Interactions, Ints
+from fedrecgel.common.item_lists import ItemLists, join_lists
 from fedrecgel.common.records import Hello, refuse_undeclared
 from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainRequest
 from fedrecgel.common.state import State
@@ -52,6 +53,18 @@ class Site:
             data.train_items, data.train_offsets, data.user_keys, data.num_items
         )
         return everyone.take(self.users)
+
+    def training_data(self, slots: Ints, *, leaky: bool = False) -> Interactions:
+        """What these users train on; ``leaky`` also tells the sampler their held-out items.
+
+        Without it nothing of validation and test is within reach of an algorithm.
+        """
+        data = self.interactions.take(slots)
+        if not leaky:
+            return data
+        parts = [ItemLists(*self.data.held_out(split)) for split in ("validation", "test")]
+        barred = join_lists(*parts).select(self.users[slots])
+        return replace(data, barred=(barred.items, barred.offsets))
 
     def held_out(self, split: str) -> HeldOut:
         """Held-out items of the users, by slot."""

@@ -55,6 +55,12 @@ class Config:
     num_negatives: int = setting(
         4, "negatives drawn for each positive, anew each round", low=0, high=1000
     )
+    negatives: str = setting(
+        "clean",
+        "clean: drawn from all a user did not train on; leaky: never the user's held-out items, as "
+        "some published code does, to reproduce its numbers",
+        choices=("clean", "leaky"),
+    )
     dtype: str = setting("float32", "number format", choices=("float32", "float64"))
     evaluate_every: int = setting(5, "rounds between two evaluations on validation", low=1)
     select_by: str = setting(
@@ -82,6 +88,14 @@ class Config:
         100.0,
         "a reply is refused if its norm is this many times the median of those accepted; 0 = off",
         low=0,
+    )
+    server_sees: str = setting(
+        "individual",
+        "sum: an algorithm that needs each user's own update is refused",
+        choices=("individual", "sum"),
+    )
+    memory_limit: float = setting(
+        4.0, "gigabytes that the server may keep for all users together, else it is refused", low=0
     )
     min_replies: float = setting(
         0.5,

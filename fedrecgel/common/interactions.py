@@ -35,12 +35,16 @@ class Interactions:
         Hashes of the opaque user ids (`fedrecgel.common.hashing.user_keys`).
     num_items : int
         Size of the catalogue.
+    barred : (flat, offsets) or None
+        Items of each user that are no interactions but never drawn as negatives either. Only for
+        ``negatives=leaky``, where they are the held-out ones; None by default.
     """
 
     items: NDArray[np.integer]
     offsets: Ints
     keys: Keys
     num_items: int
+    barred: tuple[NDArray[np.integer], Ints] | None = None
 
     @property
     def num_users(self) -> int:
@@ -54,7 +58,8 @@ class Interactions:
     def take(self, users: Ints) -> "Interactions":
         """The same for some of the users, in the order given."""
         items, offsets = ragged_take(self.items, self.offsets, users)
-        return Interactions(items, offsets, self.keys[users], self.num_items)
+        barred = None if self.barred is None else ragged_take(*self.barred, users)
+        return Interactions(items, offsets, self.keys[users], self.num_items, barred)
 
     @cached_property
     def owners(self) -> Ints:
@@ -64,6 +69,18 @@ class Interactions:
     @cached_property
     def distinct(self) -> tuple[Ints, Ints]:
         """Each user's items, sorted and without repetition, as (flat, offsets)."""
-        pairs = np.unique(self.owners * self.num_items + self.items)
-        users, items = np.divmod(pairs, self.num_items)
+        return self._sorted(self.owners * self.num_items + self.items)
+
+    @cached_property
+    def no_negatives(self) -> tuple[Ints, Ints]:
+        """What may not be drawn as a negative, as `distinct`: the user's items and ``barred``."""
+        if self.barred is None:
+            return self.distinct
+        items, offsets = self.barred
+        owners = np.repeat(np.arange(self.num_users), np.diff(offsets))
+        own = self.owners * self.num_items + self.items
+        return self._sorted(np.concatenate([own, owners * self.num_items + items]))
+
+    def _sorted(self, pairs: Ints) -> tuple[Ints, Ints]:
+        users, items = np.divmod(np.unique(pairs), self.num_items)
         return items, np.searchsorted(users, np.arange(self.num_users + 1))

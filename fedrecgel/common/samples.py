@@ -43,7 +43,7 @@ class Samples:
 
 
 def draw_negatives(data: Interactions, num_negatives: int, *stream: int | str) -> Ints:
-    """For each positive, distinct items that its user never trained on.
+    """For each positive, distinct items that its user never trained on (nor ``data.barred``).
 
     The k-th item outside a user's train set is found by rank, so nothing is rejected and a user who
     has nearly everything costs no more than another.
@@ -55,7 +55,7 @@ def draw_negatives(data: Interactions, num_negatives: int, *stream: int | str) -
     """
     owners = data.owners
     position = np.arange(len(owners)) - data.offsets[owners]
-    items, offsets = data.distinct
+    items, offsets = data.no_negatives
     unseen = (data.num_items - np.diff(offsets))[owners]
     key = mix("negatives", *stream, data.keys[owners], position)
     ranks = np.full((len(owners), num_negatives), -1, dtype=np.int64)
