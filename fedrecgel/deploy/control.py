@@ -1,0 +1,131 @@
+"""What an operator asks a SuperLink for, through Flower's command ``flwr``."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.flower import config_text, environment, flwr_command, write_connection
+
+CONNECTION = "deployment"
+"""Name of the connection in ``config.toml``."""
+
+SUCCESS = "finished:completed"
+"""Status of a run that did what it should."""
+
+Values = Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Somebody who may register nodes and start runs at a SuperLink.
+
+    Attributes
+    ----------
+    home
+        The operator's FLWR_HOME.
+    """
+
+    home: Path
+
+    @classmethod
+    def of(cls, home: Path, address: str, ca: Path) -> "Operator":
+        """Write down how the SuperLink is reached."""
+        write_connection(home, CONNECTION, address, ca)
+        return cls(home)
+
+    def register(self, public_key: Path, site: str) -> bool:
+        """Let the node with this key in; False if it is registered already.
+
+        Raises
+        ------
+        DeployError
+            When the SuperLink does not answer or refuses.
+        """
+        code, text = self._flwr(
+            "supernode", "register", str(public_key), CONNECTION, "--name", site
+        )
+        if code == 0:
+            return True
+        if "already in use" in text:
+            return False
+        raise DeployError(f"{site} could not be registered: {_reason(text)}")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The registered nodes; ``status`` is ``online`` where a node is connected."""
+        found: list[dict[str, Any]] = self._json("supernode", "list", CONNECTION)["nodes"]
+        return found
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, with ``run-id`` and ``status``."""
+        found: list[dict[str, Any]] = self._json("ls", CONNECTION)["runs"]
+        return found
+
+    def submit(self, app: Path, run_config: Values) -> str:
+        """Hand a run in; returns its id.
+
+        Raises
+        ------
+        DeployError
+            When the SuperLink does not answer or refuses.
+        """
+        arguments = ["run", str(app), CONNECTION]
+        if run_config:
+            arguments += ["--run-config", config_text(run_config)]
+        return str(self._json(*arguments)["run-id"])
+
+    def follow(self, run: str) -> "subprocess.Popen[str]":
+        """A process that prints what the run's server app says, until the run ends."""
+        return subprocess.Popen(
+            flwr_command("log", run, CONNECTION, "--stream"),
+            env=environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def stop_run(self, run: str) -> None:
+        """End a run; nodes are told when they next ask."""
+        self._flwr("stop", run, CONNECTION)
+
+    def _json(self, *arguments: str) -> dict[str, Any]:
+        code, text = self._flwr(*arguments, "--format", "json")
+        try:
+            # Notices may stand before the JSON.
+            found: dict[str, Any] = json.loads(text[text.index("{") :])
+        except ValueError:
+            found = {}
+        if code != 0 or not found.get("success"):
+            raise DeployError(f"flwr {arguments[0]} failed: {_reason(text)}")
+        return found
+
+    def _flwr(self, *arguments: str, timeout: float = 60.0) -> tuple[int, str]:
+        try:
+            done = subprocess.run(
+                flwr_command(*arguments),
+                env=environment(self.home),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise DeployError(
+                f"flwr {arguments[0]} got no answer within {timeout:g} s; is the SuperLink well?"
+            ) from None
+        return done.returncode, done.stdout + done.stderr
+
+
+def _reason(text: str) -> str:
+    """The telling part of what ``flwr`` printed, in one line."""
+    message = re.search(r'"error-message":\s*"(.*?)"[,\n}]', text, re.DOTALL)
+    plain = message.group(1) if message else text
+    words = re.sub(r"\\n|[│╭╮╰╯─]", " ", plain).split()
+    return " ".join(words)[:400] or "it said nothing"

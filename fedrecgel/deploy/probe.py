@@ -1,0 +1,184 @@
+"""Whether an address of a deployment answers over TLS as it should, and if not, why.
+
+Flower's own processes try again for ever, and print a line of BoringSSL at best.
+"""
+
+import http.client
+import json
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from fedrecgel.common.errors import DeployError
+
+TIMEOUT = 5.0
+"""Seconds to wait for an answer."""
+
+# Reasons of OpenSSL (X509_V_ERR_...), as Python passes them on.
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_OTHER_NAME = (62, 64)
+_OTHER_AUTHORITY = (18, 19, 20, 21, 7)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered.
+
+    Attributes
+    ----------
+    tls
+        Version of TLS, as ``TLSv1.3``.
+    protocol
+        Chosen by ALPN: ``h2`` is HTTP/2, which gRPC speaks; "" is none.
+    """
+
+    tls: str
+    protocol: str
+
+
+def probe(address: str, ca: Path, timeout: float = TIMEOUT) -> Answer:
+    """Shake hands with a server, and take its certificate apart if it will not do.
+
+    Parameters
+    ----------
+    address
+        ``host:port``.
+    ca
+        The authority's certificate, ``ca.crt``.
+
+    Raises
+    ------
+    DeployError
+        With one line: nothing answers, no TLS, expired, another name, another authority.
+    """
+    host, port = split_address(address)
+    context = _context(ca)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        with (
+            socket.create_connection((host, port), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            return Answer(tls.version() or "", tls.selected_alpn_protocol() or "")
+    except ssl.SSLCertVerificationError as error:
+        raise DeployError(_why_not(host, port, ca, error, timeout)) from None
+    except ssl.SSLError as error:
+        raise DeployError(f"{address} does not speak TLS ({error.reason or error})") from None
+    except TimeoutError:
+        raise DeployError(
+            f"{address} does not answer within {timeout:g} s; is it running, and its port open?"
+        ) from None
+    except OSError as error:
+        raise DeployError(
+            f"{address} does not answer ({error.strerror or error}); "
+            "is it running, and its port open?"
+        ) from None
+
+
+def is_healthy(address: str, ca: Path, timeout: float = TIMEOUT) -> bool:
+    """Whether a SuperLink's or SuperNode's HTTP API says that it is well."""
+    host, port = split_address(address)
+    connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=_context(ca))
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def flower_of(address: str, ca: Path, timeout: float = TIMEOUT) -> str:
+    """The version of Flower behind a SuperLink's API; "" where it does not say."""
+    host, port = split_address(address)
+    connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=_context(ca))
+    try:
+        connection.request("GET", "/openapi.json")
+        return str(json.loads(connection.getresponse().read())["info"]["version"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError):
+        return ""
+    finally:
+        connection.close()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[v6]:port``.
+
+    Raises
+    ------
+    DeployError
+        When it is something else.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise DeployError(f"'{address}' is no address; give HOST:PORT, e.g. superlink:8000")
+    return host.strip("[]"), int(port)
+
+
+def _context(ca: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise DeployError(
+            f"{ca} is no certificate of an authority ({error}); take ca.crt of the deployment"
+        ) from None
+
+
+def _why_not(
+    host: str, port: int, ca: Path, error: ssl.SSLCertVerificationError, timeout: float
+) -> str:
+    where, presented = f"{host}:{port}", _presented(host, port, timeout)
+    if presented is None:
+        return f"the certificate of {where} is refused: {error.verify_message}"
+    if error.verify_code == _EXPIRED:
+        return (
+            f"the certificate of {where} expired on {presented.not_valid_after_utc:%Y-%m-%d}; "
+            "renew it with: fedrecgel deploy certificates --existing renew"
+        )
+    if error.verify_code == _NOT_YET_VALID:
+        begin = presented.not_valid_before_utc
+        return (
+            f"the certificate of {where} is valid from {begin:%Y-%m-%d %H:%M} UTC on; "
+            "are the clocks of both machines right?"
+        )
+    if error.verify_code in _OTHER_NAME:
+        return (
+            f"the certificate of {where} is for {', '.join(_names(presented))}, not for {host}; "
+            f"dial one of these, or renew it with: fedrecgel deploy certificates --existing renew "
+            f"--superlink-name {host}"
+        )
+    if error.verify_code in _OTHER_AUTHORITY:
+        issuer = presented.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
+        signer = str(issuer[0].value) if issuer else "an unknown authority"
+        return (
+            f"the certificate of {where} is signed by another '{signer}' than {ca}; take the "
+            "ca.crt of this SuperLink's operator"
+        )
+    return f"the certificate of {where} is refused: {error.verify_message}"
+
+
+def _presented(host: str, port: int, timeout: float) -> x509.Certificate | None:
+    """The certificate that a server shows, unverified: only to say what is wrong with it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
+    except (OSError, ValueError):
+        return None
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ["no name at all"]
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return [*found.get_values_for_type(x509.DNSName), *(str(address) for address in addresses)]

@@ -1,0 +1,165 @@
+"""Processes that are started together, watched, and stopped in the opposite order."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from fedrecgel.common.errors import DeployError
+
+PATIENCE = 15.0
+"""Seconds that a process has to end when it is asked to, before it is made to."""
+
+# Flower colours its log even in files.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Process:
+    """A started process and the file that its output goes to."""
+
+    name: str
+    log: Path
+    popen: "subprocess.Popen[bytes]"
+
+    def last_line(self) -> str:
+        """The last thing that it said."""
+        with contextlib.suppress(OSError):
+            text = _COLOUR.sub("", self.log.read_text(encoding="utf-8", errors="replace"))
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            if lines:
+                return re.sub(r"^(INFO|WARNING|ERROR)\s*:\s*", "", lines[-1])
+        return "nothing was said"
+
+    def ended(self) -> str | None:
+        """One line, if it is not running any more."""
+        code = self.popen.poll()
+        if code is None:
+            return None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return f"{self.name} {how}: {self.last_line()}; its log: {self.log}"
+
+
+class Processes:
+    """Starts processes; on leaving, stops all of them, the last one first.
+
+    Each gets a session of its own, so that Ctrl-C in the terminal reaches this process alone and
+    the order of stopping is ours: SuperNodes must say good-bye while their SuperLink still runs.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self.logs = logs
+        self.started: list[Process] = []
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> Process:
+        """Start one; its output is appended to ``NAME.log``.
+
+        Raises
+        ------
+        DeployError
+            When there is no such program.
+        """
+        path = self.logs / f"{name}.log"
+        with path.open("ab") as log:
+            try:
+                popen = subprocess.Popen(
+                    command,
+                    env=dict(environment),
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise DeployError(
+                    f"{command[0]} cannot be started ({error.strerror}); install Flower into the "
+                    "Python that runs this"
+                ) from None
+        process = Process(name, path, popen)
+        self.started.append(process)
+        return process
+
+    def check(self) -> None:
+        """Raise if one of them has ended.
+
+        Raises
+        ------
+        DeployError
+            With what the first one said last, and where its log is.
+        """
+        for process in self.started:
+            line = process.ended()
+            if line is not None:
+                raise DeployError(line)
+
+    def wait(self, what: str, ready: Callable[[], bool], seconds: float, pause: float) -> None:
+        """Wait until something is so, as long as all processes run.
+
+        Raises
+        ------
+        DeployError
+            When a process ends, or after ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                last = self.started[-1]
+                raise DeployError(
+                    f"{what} is not ready after {seconds:g} s; {last.name} said last: "
+                    f"{last.last_line()}; logs: {self.logs}"
+                )
+            time.sleep(pause)
+
+    def stop(self) -> None:
+        """Ask each to end, the last one first; make it end after `PATIENCE`."""
+        while self.started:
+            process = self.started[-1]
+            _end(process.popen)
+            self.started.pop()
+
+
+def _end(popen: "subprocess.Popen[bytes]") -> None:
+    if popen.poll() is None:
+        popen.terminate()
+        try:
+            popen.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.wait()
+    # What a SuperExec started is in its session: an app's process must not outlive it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(popen.pid, signal.SIGKILL)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports of this machine that nobody listens on; all different."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            free = stack.enter_context(socket.socket())
+            free.bind((host, 0))
+            found.append(int(free.getsockname()[1]))
+    return found
