@@ -141,9 +141,13 @@ class ArrayStore:
         self._chosen[users] = rounds
         self._ranks[users] = ranks
 
+    def chosen(self, users: Ints) -> Ints:
+        """(B,) the chosen round of each user; 0 or less = never trained."""
+        return np.array(self._chosen[users])
+
     def load_chosen(self, users: Ints) -> tuple[State, NDArray[np.bool_]]:
         """States of the chosen round, of those users that had been trained, and which they were."""
-        rounds = np.array(self._chosen[users])
+        rounds = self.chosen(users)
         found = rounds > 0
         return self.load(users[found], rounds[found]), found
 

@@ -4,11 +4,12 @@ import numpy as np
 import torch
 
 from fedrecgel.client.site import Site, algorithm_of
-from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.base import Algorithm
+from fedrecgel.common.algorithms.view import users_at_once
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.requests import TrainReply, TrainRequest
+from fedrecgel.common.requests import TrainReply, TrainRequest, download_of
 from fedrecgel.common.state import State, Update
 
 GROUP_SAMPLES = 1 << 19
@@ -23,16 +24,14 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
             f"{site.name} hosts {len(site.users)} users; the server asks for others"
         )
     updates: list[Update] = []
-    for group in _groups(site, request.slots, algorithm.config.num_negatives):
+    download = download_of(request)
+    for group in _groups(site, request.slots, algorithm):
         slots, kept = request.slots[group], request.kept[:, group]
-        addressed = {
-            name: value[torch.from_numpy(group)] for name, value in request.addressed.items()
-        }
         private = _load(site, algorithm, request, slots, kept[0])
         found, state = algorithm.update_users(
-            Download(request.shared, addressed),
+            download.take(torch.from_numpy(group)),
             private,
-            site.interactions.take(slots),
+            site.training_data(slots, leaky=algorithm.config.negatives == "leaky"),
             request.round,
         )
         store = site.store(request.experiment, algorithm.private_template)
@@ -52,10 +51,10 @@ def _load(
     return algorithm.fill_private(site.interactions.keys[slots], kept, trained)
 
 
-def _groups(site: Site, slots: Ints, num_negatives: int) -> list[Ints]:
+def _groups(site: Site, slots: Ints, algorithm: Algorithm[Config]) -> list[Ints]:
     """Positions of ``slots`` in consecutive groups of bounded size."""
     if not len(slots):
         return []
-    samples = np.cumsum(site.interactions.counts[slots] * (1 + num_negatives))
-    cuts = np.flatnonzero(np.diff(samples // GROUP_SAMPLES)) + 1
-    return np.split(np.arange(len(slots)), cuts)
+    samples = np.cumsum(site.interactions.counts[slots] * (1 + algorithm.config.num_negatives))
+    number = samples // GROUP_SAMPLES + np.arange(len(slots)) // users_at_once(algorithm)
+    return np.split(np.arange(len(slots)), np.flatnonzero(np.diff(number)) + 1)

@@ -11,6 +11,7 @@ pseudorandom number generators", OOPSLA 2014), applied once for every part.
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,3 +82,17 @@ def normal(keys: Keys) -> NDArray[np.float64]:
     radius = np.sqrt(-2.0 * np.log(uniform(keys)))
     angle = 2.0 * np.pi * uniform(mix(keys, "angle"))
     return radius * np.cos(angle)
+
+
+def smallest(users: NDArray[np.int64], order: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """The ``size`` users with the smallest numbers in ``order``, ascending."""
+    if size >= len(users):
+        return users
+    return np.sort(users[np.argpartition(order, size)[:size]])
+
+
+def uniform_cohort(
+    users: NDArray[np.int64], size: int, seed: int, round: int, attempt: int
+) -> NDArray[np.int64]:
+    """``size`` of the users, ascending; every set of them is equally likely."""
+    return smallest(users, mix("cohort", seed, round, attempt, users), size)

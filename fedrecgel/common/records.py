@@ -130,7 +130,8 @@ def unpack_state(record: ArrayRecord) -> State:
 def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict:
     """As Flower records, with the shared tensors already packed."""
     content = _head(request.experiment, {"round": request.round}, shared, request.addressed)
-    content["users"] = _integers({"slots": request.slots, "kept": request.kept})
+    numbers = {"slots": request.slots, "kept": request.kept}
+    content["users"] = _integers(numbers | _which(request))
     return content
 
 
@@ -145,6 +146,7 @@ def unpack_train_request(content: RecordDict) -> TrainRequest:
         from_array(users["kept"]),
         _unpack_state(content, "shared"),
         _unpack_state(content, "addressed"),
+        _read_which(users),
     )
 
 
@@ -153,18 +155,20 @@ def pack_evaluate_request(request: EvaluateRequest, shared: ArrayRecord) -> Reco
     names = ("round", "split", "full")
     values = {name: getattr(request, name) for name in names}
     content = _head(request.experiment, values, shared, request.addressed)
-    content["users"] = _integers({"accepted": request.accepted})
+    content["users"] = _integers({"accepted": request.accepted} | _which(request))
     return content
 
 
 def unpack_evaluate_request(content: RecordDict) -> EvaluateRequest:
     """From Flower records; tensors share the message's memory."""
     experiment, values = _read_head(content)
+    users = _part(content, ArrayRecord, "users")
     return EvaluateRequest(
         experiment,
-        accepted=from_array(_part(content, ArrayRecord, "users")["accepted"]),
+        accepted=from_array(users["accepted"]),
         shared=_unpack_state(content, "shared"),
         addressed=_unpack_state(content, "addressed"),
+        which=_read_which(users),
         **values,
     )
 
@@ -175,12 +179,12 @@ def pack_train_reply(reply: TrainReply, tensors: Tensors) -> RecordDict:
     Raises
     ------
     FederationError
-        When an update holds anything but shared tensors: a defect of the algorithm.
+        When an update holds anything but declared tensors: a defect of the algorithm.
     """
     arrays: dict[str, Array] = {}
     for number, update in enumerate(reply.updates):
-        refuse_undeclared(update.dense, tensors.shared - tensors.item_rows)
-        refuse_undeclared(update.rows, tensors.item_rows)
+        refuse_undeclared(update.dense, tensors.sent - tensors.item_rows)
+        refuse_undeclared(update.rows, tensors.sent & tensors.item_rows)
         for name, (index, values) in update.rows.items():
             arrays[f"{number}/{name}/index"] = to_array(index.numpy())
             arrays[f"{number}/{name}/rows"] = to_array(values.cpu().numpy())
@@ -267,7 +271,7 @@ def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str 
         place < 0
         or str(place) != number
         or place >= updates
-        or name not in tensors.shared
+        or name not in tensors.sent
         or not good
     ):
         raise ReplyError(f"the reply holds an array that may not travel: '{key}'")
@@ -316,6 +320,14 @@ def _part(content: RecordDict, kind: type, name: str) -> Any:  # noqa: ANN401 - 
     if not isinstance(record, kind):
         raise ReplyError(f"the message has no record '{name}'")
     return record
+
+
+def _which(request: TrainRequest | EvaluateRequest) -> dict[str, Ints]:
+    return {} if request.which is None else {"which": request.which}
+
+
+def _read_which(users: ArrayRecord) -> Ints | None:
+    return from_array(users["which"]) if "which" in users else None
 
 
 def _integers(values: dict[str, Ints]) -> ArrayRecord:

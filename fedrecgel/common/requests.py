@@ -4,6 +4,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
+import torch
+
+from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.config import Scalar
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State, Update
@@ -58,6 +61,8 @@ class TrainRequest:
         row is the last round whose update the server accepted, the state to start from: what a
         user computed in a round that was not accepted is thereby undone. The other rows belong to
         the best round and to checkpoints.
+    which : (C,) int64 or None
+        `Download.which` of the users.
     """
 
     experiment: Experiment
@@ -66,6 +71,7 @@ class TrainRequest:
     kept: Ints
     shared: State
     addressed: State = field(default_factory=dict)
+    which: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class EvaluateRequest:
         Rank in the whole catalogue as well as among the candidates.
     accepted : (U,) int64
         For every slot the round whose private state to evaluate; 0 = the initial state.
+    which : (U,) int64 or None
+        `Download.which` of the slots.
     """
 
     experiment: Experiment
@@ -89,6 +97,7 @@ class EvaluateRequest:
     accepted: Ints
     shared: State
     addressed: State = field(default_factory=dict)
+    which: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -97,3 +106,9 @@ class TrainReply:
 
     updates: list[Update]
     round: int
+
+
+def download_of(request: TrainRequest | EvaluateRequest) -> Download:
+    """What the server sent, as algorithms take it."""
+    which = None if request.which is None else torch.from_numpy(request.which)
+    return Download(request.shared, request.addressed, which)

@@ -1,8 +1,9 @@
 """State as named tensors, and the reduced update that leaves a node.
 
 A `State` maps names to tensors. What a name may do is declared once per algorithm by `Tensors`:
-shared tensors travel both ways, private ones never leave their node, addressed ones travel from the
-server to particular users only. Everything else is refused (default deny).
+shared tensors travel both ways, private ones never leave their node unless the algorithm says so,
+addressed ones travel from the server to particular users only. Everything else is refused (default
+deny).
 """
 
 import math
@@ -37,20 +38,32 @@ class Tensors:
     Attributes
     ----------
     shared
-        Sent by the server to every node; the only names an update may have.
+        Sent by the server to every node.
     item_rows
-        Those of ``shared`` whose first axis is the catalogue: an update holds the touched rows
+        Those that an update may have whose first axis is the catalogue: it holds the touched rows
         only.
     private
         Kept on the node, one slice per user; never in a message.
     addressed
         Sent by the server to the users they belong to.
+    announced
+        Those of ``shared`` that no update has: they only travel down.
+    uploaded
+        Those of ``private`` that an update has as well: they leave the device. Only for algorithms
+        that need each user's own update, and a weakness that the declaration makes plain.
     """
 
     shared: frozenset[str]
     item_rows: frozenset[str]
     private: frozenset[str]
     addressed: frozenset[str] = frozenset()
+    announced: frozenset[str] = frozenset()
+    uploaded: frozenset[str] = frozenset()
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """What an update has: all of these and nothing else."""
+        return (self.shared - self.announced) | self.uploaded
 
 
 @dataclass
@@ -97,6 +110,11 @@ class Update:
             dense = [update.dense[name] for update in updates if name in update.dense]
             result.dense[name] = torch.stack(dense).sum(0)
         return result
+
+
+def size_of(value: Tensor) -> int:
+    """Bytes of a tensor."""
+    return value.numel() * value.element_size()
 
 
 def stack_users(states: list[State]) -> State:

@@ -13,7 +13,7 @@ from fedrecgel.common.state import State, Tensors, Update
 
 
 def check_reply(
-    reply: TrainReply, users: int, shared: State, tensors: Tensors, reduce: str
+    reply: TrainReply, users: int, template: State, tensors: Tensors, reduce: str
 ) -> None:
     """Refuse a training reply that cannot be folded in.
 
@@ -21,8 +21,8 @@ def check_reply(
     ----------
     users
         How many users the node was asked to train; the sum must be over exactly these.
-    shared
-        The server's tensors, for shapes and types.
+    template
+        `Algorithm.update_template`, for shapes and types.
 
     Raises
     ------
@@ -33,16 +33,16 @@ def check_reply(
     if [update.users for update in reply.updates] != expected:
         raise ReplyError("wrong number of users")
     for update in reply.updates:
-        _check_update(update, shared, tensors)
+        _check_update(update, template, tensors)
 
 
-def _check_update(update: Update, shared: State, tensors: Tensors) -> None:
-    if update.rows.keys() | update.dense.keys() != tensors.shared:
+def _check_update(update: Update, template: State, tensors: Tensors) -> None:
+    if update.rows.keys() | update.dense.keys() != tensors.sent:
         raise ReplyError("missing tensors")
     for name, value in update.dense.items():
-        _check_values(value, shared[name].shape, shared[name].dtype)
+        _check_values(value, template[name].shape, template[name].dtype)
     for name, (index, rows) in update.rows.items():
-        table = shared[name]
+        table = template[name]
         if index.dtype != torch.int64 or index.dim() != 1:
             raise ReplyError("wrong shape or type")
         if len(index) and (
@@ -52,7 +52,7 @@ def _check_update(update: Update, shared: State, tensors: Tensors) -> None:
         _check_values(rows, (len(index), *table.shape[1:]), table.dtype)
     if not math.isfinite(update.loss):
         raise ReplyError("not finite")
-    if update.touched > update.users * sum(len(shared[name]) for name in tensors.item_rows):
+    if update.touched > update.users * sum(len(template[name]) for name in tensors.item_rows):
         raise ReplyError("more rows touched than there are")
 
 

@@ -142,12 +142,7 @@ class Checkpoint:
             )
 
     def _server(self, prefix: str) -> ServerState:
-        addressed: dict[str, State] = {}
-        for key, value in self._under(f"{prefix}addressed/").items():
-            owner, _, name = key.partition("/")
-            addressed.setdefault(owner, {})[name] = value
-        shared, auxiliary = (self._under(f"{prefix}{part}/") for part in ("shared", "auxiliary"))
-        return ServerState(shared, addressed, auxiliary)
+        return ServerState.from_flat(self._under(prefix))
 
     def _under(self, prefix: str) -> State:
         return {
@@ -176,7 +171,9 @@ def restore_last(run: Path, federation: Federation) -> int:
     return found[0].round
 
 
-MAY_CHANGE = frozenset({"rounds", "patience", "round-timeout", "device", "block-size"})
+MAY_CHANGE = frozenset(
+    {"rounds", "patience", "round-timeout", "device", "block-size", "memory-limit"}
+)
 """Settings that a resumed run may have otherwise: they change no number of the rounds done."""
 
 
@@ -229,13 +226,7 @@ def _tensors(federation: Federation) -> tuple[State, Any]:
 
 
 def _server_tensors(prefix: str, server: ServerState) -> State:
-    parts = {"shared": server.shared, "auxiliary": server.auxiliary}
-    parts |= {f"addressed/{owner}": state for owner, state in server.addressed.items()}
-    return {
-        f"{prefix}{part}/{name}": value
-        for part, state in parts.items()
-        for name, value in state.items()
-    }
+    return {f"{prefix}{name}": value for name, value in server.to_flat().items()}
 
 
 def _optimizer_tensors(state: dict[int, dict[str, Any]]) -> Iterator[tuple[str, Tensor]]:

@@ -58,12 +58,14 @@ class EvaluationRound:
             users = np.arange(member.first, member.last)
             if not len(users):
                 continue
-            download = federation.algorithm.download(self._server, torch.from_numpy(users))
+            numbers = torch.from_numpy(users)
+            download = federation.algorithm.evaluation_download(self._server, numbers)
             refuse_undeclared(download.addressed, tensors.addressed)
             request = replace(
                 self._request,
                 accepted=self._request.accepted[users],
                 addressed=download.addressed,
+                which=None if download.which is None else download.which.numpy(),
             )
             content = pack_evaluate_request(request, arrays)
             group = str(request.round)

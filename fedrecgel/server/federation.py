@@ -86,7 +86,7 @@ class Federation:
         self.best = Best(
             round,
             value,
-            self.server.copy(),
+            self.algorithm.snapshot(self.server),
             self.trained_items.copy(),
             self.roster.accepted.copy(),
         )

@@ -1,11 +1,12 @@
 """The server's view of who takes part: users by number, and what it accepted of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedrecgel.common.errors import FederationError
-from fedrecgel.common.hashing import mix
+from fedrecgel.common.hashing import uniform_cohort
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.records import Hello
 from fedrecgel.common.requests import NEVER
@@ -48,13 +49,21 @@ class Roster:
         self.validation_users = sum(hello.validation_users for hello in hellos.values())
         self.accepted: Ints = np.full(first, NEVER, dtype=np.int64)
 
-    def cohort(self, seed: int, round: int, fraction: float, attempt: int = 0) -> Ints:
-        """Numbers of the users chosen in a round, ascending: a function of seed and round alone."""
+    def cohort(
+        self,
+        seed: int,
+        round: int,
+        fraction: float,
+        attempt: int = 0,
+        choose: Callable[[Ints, int], Ints] | None = None,
+    ) -> Ints:
+        """Numbers of the users chosen in a round, ascending: a function of seed and round alone.
+
+        ``choose`` (`Algorithm.cohort`) has the users who can take part, and how many are wanted.
+        """
         size = max(1, round_half_up(fraction * self.num_users))
-        order = mix("cohort", seed, round, attempt, np.arange(self.num_users))
-        if size < self.num_users:
-            return np.sort(np.argpartition(order, size)[:size])
-        return np.arange(self.num_users)
+        users = np.arange(self.num_users)
+        return choose(users, size) if choose else uniform_cohort(users, size, seed, round, attempt)
 
     def split(self, users: Ints) -> list[tuple[Member, Ints]]:
         """Users (ascending numbers) by the node that hosts them; nodes without any are left out."""

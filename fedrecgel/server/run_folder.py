@@ -3,23 +3,25 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.json_file import write_json
 from fedrecgel.common.state import State
 
 FORMAT = 1
-CONFIG, METRICS, RESULT, MODEL, PRIVATE = (
+CONFIG, METRICS, RESULT, MODEL, SERVER, PRIVATE = (
     "config.json",
     "metrics.jsonl",
     "result.json",
     "model.safetensors",
+    "server.safetensors",
     "private",
 )
 CHECKPOINTS = "checkpoints"
@@ -29,7 +31,8 @@ class RunFolder:
     """Writes a run's files; every file is complete or absent.
 
     Layout: ``config.json`` ``metrics.jsonl`` ``result.json`` ``model.safetensors`` ``curves.png``
-    and ``private/``, the users' own state, which only this machine's user may read.
+    and ``private/``, the users' own state, which only this machine's user may read; algorithms that
+    keep something for single users on the server add ``server.safetensors`` (mode 0600).
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,15 +119,23 @@ class RunFolder:
         with (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
-    def write_model(self, shared: State) -> None:
-        """Keep the shared tensors."""
-        temporary = self.path / f".{MODEL}.{os.getpid()}"
-        save_file({name: value.contiguous() for name, value in shared.items()}, temporary)
-        os.replace(temporary, self.path / MODEL)
+    def write_model(self, server: ServerState) -> None:
+        """Keep the shared tensors, and in a second file what the server has for single users."""
+        own = {n: v for n, v in server.to_flat().items() if not n.startswith("shared/")}
+        for name, tensors in ((MODEL, server.shared), (SERVER, own)):
+            if tensors or name == MODEL:
+                temporary = self.path / f".{name}.{os.getpid()}"
+                save_file({n: value.contiguous() for n, value in tensors.items()}, temporary)
+                os.chmod(temporary, 0o600 if name == SERVER else 0o644)
+                os.replace(temporary, self.path / name)
 
-    def read_model(self) -> dict[str, torch.Tensor]:
-        """The shared tensors of the chosen round."""
-        path = self.path / MODEL
+    def read_model(self) -> ServerState:
+        """The server's tensors of the chosen round."""
+        own = self._read_tensors(SERVER) if (self.path / SERVER).exists() else {}
+        return replace(ServerState.from_flat(own), shared=self._read_tensors(MODEL))
+
+    def _read_tensors(self, name: str) -> State:
+        path = self.path / name
         try:
             return dict(load_file(path))
         except FileNotFoundError:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 import torch
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 
+from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.errors import ReplyError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.records import pack_train_request, refuse_undeclared, unpack_train_reply
 from fedrecgel.common.requests import TrainRequest
-from fedrecgel.common.state import Update
+from fedrecgel.common.state import Update, size_of
 from fedrecgel.server.acceptance import NormGuard, check_reply
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Federation
@@ -36,8 +37,13 @@ class TrainingRound:
         self._round = round
         self._tally = tally
         config, roster = federation.config, federation.roster
-        users = roster.cohort(config.seed, round, config.fraction, attempt)
+
+        def choose(users: Ints, size: int) -> Ints:
+            return federation.algorithm.cohort(federation.server, users, size, round, attempt)
+
+        users = roster.cohort(config.seed, round, config.fraction, attempt, choose)
         self.users = len(users)
+        self._addressed_bytes = 0
         self._parts = {member.node_id: (member, part) for member, part in roster.split(users)}
 
     def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
@@ -47,6 +53,7 @@ class TrainingRound:
         for member, users in self._parts.values():
             download = federation.algorithm.download(federation.server, torch.from_numpy(users))
             refuse_undeclared(download.addressed, tensors.addressed)
+            self._addressed_bytes += _addressed_bytes(download, len(users))
             request = TrainRequest(
                 federation.experiment,
                 self._round,
@@ -54,6 +61,7 @@ class TrainingRound:
                 federation.kept(users),
                 download.shared,
                 download.addressed,
+                None if download.which is None else download.which.numpy(),
             )
             content = pack_train_request(request, arrays)
             group = str(self._round)
@@ -90,7 +98,8 @@ class TrainingRound:
 
     def _checked(self, replies: Iterable[Message]) -> Iterator[tuple[int, list[Update]]]:
         """Replies that are well formed, one from each node."""
-        algorithm, shared = self._federation.algorithm, self._federation.server.shared
+        algorithm = self._federation.algorithm
+        template = algorithm.update_template(self._federation.server)
         seen: set[int] = set()
         for reply in replies:
             node_id = reply.metadata.src_node_id
@@ -101,7 +110,7 @@ class TrainingRound:
                 if found.round != self._round:
                     raise ReplyError("for another round")
                 users = len(self._parts[node_id][1])
-                check_reply(found, users, shared, algorithm.tensors, algorithm.reduce)
+                check_reply(found, users, template, algorithm.tensors, algorithm.reduce)
             except ReplyError as error:
                 self._refuse(node_id, str(error))
                 continue
@@ -113,19 +122,26 @@ class TrainingRound:
 
     def _metrics(self, updates: dict[int, Update]) -> MetricRecord:
         """Means over accepted users; bytes are those of a node that hosts one user."""
-        shared, tensors = self._federation.server.shared, self._federation.algorithm.tensors
-        sizes = {name: value.numel() * value.element_size() for name, value in shared.items()}
+        algorithm, server = self._federation.algorithm, self._federation.server
+        template, rows = algorithm.update_template(server), algorithm.tensors.item_rows
         touched = sum(update.touched for update in updates.values())
-        per_row = sum(8 + sizes[name] / len(shared[name]) for name in tensors.item_rows)
-        dense = sum(size for name, size in sizes.items() if name not in tensors.item_rows)
+        per_row = sum(8 + size_of(template[name]) / len(template[name]) for name in rows)
+        dense = sum(size_of(value) for name, value in template.items() if name not in rows)
         users = self._tally.users
         return MetricRecord(
             {
                 "loss": sum(update.loss for update in updates.values()) / users,
                 "bytes-up-per-user": touched / users * per_row + dense,
-                "bytes-down-per-user": float(sum(sizes.values())),
+                "bytes-down-per-user": sum(map(size_of, server.shared.values()))
+                + self._addressed_bytes / self.users,
             }
         )
+
+
+def _addressed_bytes(download: Download, users: int) -> int:
+    """What the users get beside the shared tensors, each for themselves."""
+    each = sum(size_of(value[0]) for value in download.addressed.values() if len(value))
+    return each * int((download.rows(users) >= 0).sum())
 
 
 @dataclass

@@ -45,7 +45,7 @@ def write_result(
     central
         References to measure beside the model; None for none, empty for all that can be had.
     """
-    folder.write_model(outcome.best.shared)
+    folder.write_model(outcome.best.server)
     # A run killed after its last checkpoint may have lost its last line.
     folder.write_metrics(outcome.history.lines)
     told = {

@@ -29,17 +29,24 @@ class PersonalModel:
     ----------
     items
         Item ids by index.
-    private, shared
-        The tensors that `fedrecgel.common.state.Tensors` calls so; private ones of one user.
+    private, shared, addressed
+        The tensors that `fedrecgel.common.state.Tensors` calls so; all but the shared ones of one
+        user.
     """
 
     def __init__(
-        self, algorithm: Algorithm[Any], items: Sequence[str], private: State, shared: State
+        self,
+        algorithm: Algorithm[Any],
+        items: Sequence[str],
+        private: State,
+        shared: State,
+        addressed: State | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.items = list(items)
         self.private = private
         self.shared = shared
+        self.addressed = addressed or {}
 
     def score(self, items: Sequence[str]) -> list[float]:
         """Scores of items by id, as in the run.
@@ -54,7 +61,8 @@ class PersonalModel:
         if unknown:
             raise DataError(f"no item '{unknown[0]}' among the {len(places):,} items of the model")
         stacked = {name: value.unsqueeze(0) for name, value in self.private.items()}
-        view = self.algorithm.personal_view(Download(self.shared), stacked)
+        addressed = {name: value.unsqueeze(0) for name, value in self.addressed.items()}
+        view = self.algorithm.personal_view(Download(self.shared, addressed), stacked)
         chosen = torch.tensor([[places[item] for item in items]])
         return [
             float(score) for score in view.candidates(torch.zeros(1, dtype=torch.int64), chosen)[0]
@@ -72,6 +80,7 @@ class PersonalModel:
         }
         tensors = {f"private/{name}": value for name, value in self.private.items()}
         tensors |= {f"shared/{name}": value for name, value in self.shared.items()}
+        tensors |= {f"addressed/{name}": value for name, value in self.addressed.items()}
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
@@ -102,6 +111,6 @@ class PersonalModel:
                 for name, value in tensors.items()
                 if name.startswith(part)
             }
-            for part in ("private/", "shared/")
+            for part in ("private/", "shared/", "addressed/")
         ]
         return cls(make_algorithm(config, len(items)), items, *parts)

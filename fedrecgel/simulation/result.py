@@ -1,17 +1,19 @@
 """A finished run: its numbers, its model, recommendations for its users and for new ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedrecgel.client.store import ArrayStore
-from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.algorithms.fit import FIT_ROUNDS, fit_private
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.algorithms.view import GroupedView, users_at_once
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, RunError
 from fedrecgel.common.evaluation import ItemLists, PersonalView, top_k
@@ -98,9 +100,14 @@ class Result:
         return make_algorithm(config, self.data.num_items)
 
     @cached_property
+    def server(self) -> ServerState:
+        """The server's tensors of the chosen round."""
+        return self._folder.read_model()
+
+    @property
     def shared(self) -> State:
         """Shared tensors of the chosen round."""
-        return self._folder.read_model()
+        return self.server.shared
 
     def recommend(self, user: str, k: int = 10, *, repeat: bool = False) -> list[Recommendation]:
         """The ``k`` best items for a user of the data set.
@@ -115,9 +122,11 @@ class Result:
     def personal_model(self, user: str) -> PersonalModel:
         """Everything that this user's device would hold; `PersonalModel.save` writes it."""
         index = np.array([self.data.user_index(user)])
-        private = {name: value[0] for name, value in self._private(index)[0].items()}
+        private = {name: value[0] for name, value in self._private(index).items()}
         items = [str(item) for item in self.data.item_ids]
-        return PersonalModel(self.algorithm, items, private, self.shared)
+        own = self._download(index).user(0)
+        addressed = {name: value for name, value in own.items() if name not in self.shared}
+        return PersonalModel(self.algorithm, items, private, self.shared, addressed)
 
     def recommend_new(self, items: Sequence[str], k: int = 10) -> list[Recommendation]:
         """The ``k`` best items for somebody new, who has interacted with ``items``.
@@ -155,7 +164,7 @@ class Result:
             default users have the private parameters that the chosen round found them with, which
             may be old, or the initial ones.
         """
-        _, trained = self._private(np.arange(self.data.num_users))
+        trained = self._store().chosen(np.arange(self.data.num_users)) > 0
         users = np.flatnonzero(np.diff(self.data.train_offsets) > 0)
         report = build_report(
             self.data,
@@ -174,13 +183,17 @@ class Result:
         return report
 
     def _fitted_view(self, users: Ints) -> PersonalView:
-        data = self.data
+        data, after = self.data, self.values["round"]["trained"]
         offsets = np.asarray(data.train_offsets, dtype=np.int64)
-        known = Interactions(data.train_items, offsets, data.user_keys, data.num_items).take(users)
-        download, trained = Download(self.shared), self.values["round"]["trained"]
-        private = self._private(users)[0]
-        private = fit_private(self.algorithm, download, known, private, after=trained)
-        return self.algorithm.personal_view(Download(self.shared), private)
+        everyone = Interactions(data.train_items, offsets, data.user_keys, data.num_items)
+
+        def fitted(group: Ints) -> PersonalView:
+            download, private = self._download(group), self._private(group)
+            known = everyone.take(group)
+            private = fit_private(self.algorithm, download, known, private, after=after)
+            return self.algorithm.personal_view(download, private)
+
+        return self._in_groups(users, fitted)
 
     def measure_several(self) -> None:
         """Add the metrics of all held-out items to ``result.json``, where users have several.
@@ -194,23 +207,41 @@ class Result:
 
     def view(self, users: Ints) -> PersonalView:
         """Scores for users of the data set, by index."""
-        return self.algorithm.personal_view(Download(self.shared), self._private(users)[0])
 
-    def _private(self, users: Ints) -> tuple[State, Any]:
+        def kept(group: Ints) -> PersonalView:
+            return self.algorithm.personal_view(self._download(group), self._private(group))
+
+        return self._in_groups(users, kept)
+
+    def _in_groups(self, users: Ints, make: Callable[[Ints], PersonalView]) -> PersonalView:
+        """One view where all users' state fits in memory, else one that makes it as it goes."""
+        size = users_at_once(self.algorithm)
+        if len(users) <= size:
+            return make(users)
+        return GroupedView(users, self.data.num_items, size, make)
+
+    def _download(self, users: Ints) -> Download:
+        """What the server has for users of the data set; the roster counts those who can train."""
+        can = np.diff(self.data.train_offsets) > 0
+        numbers = np.where(can, np.cumsum(can) - 1, -1)[users]
+        return self.algorithm.evaluation_download(self.server, torch.from_numpy(numbers))
+
+    def _private(self, users: Ints) -> State:
+        kept, found = self._store().load_chosen(users)
+        return self.algorithm.fill_private(self.data.user_keys[users], kept, found)
+
+    def _store(self) -> ArrayStore:
         if not (self._folder.private / "store.json").is_file():
             raise RunError(
                 f"{self._folder.private} is missing: private state was removed; run again"
             )
-        template = self.algorithm.private_template
-        store = ArrayStore(
+        return ArrayStore(
             self._folder.private,
             self._head["experiment"],
             self.data.num_users,
-            template,
+            self.algorithm.private_template,
             create=False,
         )
-        kept, found = store.load_chosen(users)
-        return self.algorithm.fill_private(self.data.user_keys[users], kept, found), found
 
     def _known_items(self, user: int) -> list[int]:
         known = set(self.data.train_of(user).tolist())
@@ -224,8 +255,6 @@ class Result:
             raise ConfigError(f"k must be at least 1, not {k}")
         excluded = ItemLists(np.array(seen, dtype=np.int64), np.array([0, len(seen)]))
         best = top_k(view, np.array([0]), k, excluded)[0]
-        import torch
-
         scores = view.catalogue(torch.zeros(1, dtype=torch.int64))[0]
         chosen = [int(item) for item in best if item >= 0]
         return [Recommendation(str(self.data.item_ids[i]), float(scores[i])) for i in chosen]

@@ -8,7 +8,7 @@ own.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel.common.config import Config
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.evaluation import PersonalView
-from fedrecgel.common.hashing import Keys
-from fedrecgel.common.interactions import Interactions
+from fedrecgel.common.hashing import Keys, uniform_cohort
+from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.state import DTYPES, State, Tensors, Update, stack_users
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -50,6 +51,25 @@ class ServerState:
         addressed = {key: _clone(state) for key, state in self.addressed.items()}
         return ServerState(_clone(self.shared), addressed, _clone(self.auxiliary))
 
+    def to_flat(self) -> State:
+        """All tensors under path-like names: ``shared/items``, ``addressed/3/group``, ..."""
+        parts = {"shared": self.shared, "auxiliary": self.auxiliary}
+        parts |= {f"addressed/{key}": state for key, state in self.addressed.items()}
+        return {f"{part}/{n}": value for part, state in parts.items() for n, value in state.items()}
+
+    @classmethod
+    def from_flat(cls, tensors: State) -> "ServerState":
+        """The reverse of `to_flat`; names of other kinds are passed over."""
+        state = cls({})
+        for path, value in tensors.items():
+            part, _, name = path.partition("/")
+            if part == "addressed":
+                key, _, name = name.partition("/")
+                state.addressed.setdefault(key, {})[name] = value
+            elif part in ("shared", "auxiliary"):
+                (state.shared if part == "shared" else state.auxiliary)[name] = value
+        return state
+
 
 def _clone(state: State) -> State:
     return {name: value.clone() for name, value in state.items()}
@@ -64,15 +84,37 @@ class Download:
     shared
         The same for all of them.
     addressed
-        Stacked with a leading user axis; empty for most algorithms.
+        Stacked with a leading axis; empty for most algorithms. What several users get alike (the
+        model of their cluster) is there once.
+    which : (U,) int64
+        Each user's row in ``addressed``, -1 for none; None stands for row ``u`` for user ``u``.
     """
 
     shared: State
     addressed: State = field(default_factory=dict)
+    which: Tensor | None = None
+
+    def rows(self, users: int) -> Tensor:
+        """``which`` for so many users, written out."""
+        if self.which is not None:
+            return self.which
+        return torch.arange(users) if self.addressed else torch.full((users,), -1)
 
     def user(self, position: int) -> State:
-        """Everything that one of the users gets."""
-        return {**self.shared, **{k: value[position] for k, value in self.addressed.items()}}
+        """Everything that one of the users gets; nothing addressed where there is none for them."""
+        row = position if self.which is None else int(self.which[position])
+        own = {name: value[row] for name, value in self.addressed.items()} if row >= 0 else {}
+        return {**self.shared, **own}
+
+    def take(self, users: Tensor) -> "Download":
+        """The same for some of the users, with no more addressed rows than they need."""
+        if not self.addressed:
+            return self
+        which = (self.rows(int(users.max()) + 1) if len(users) else torch.arange(0))[users]
+        needed, place = torch.unique(which[which >= 0], return_inverse=True)
+        own = torch.full_like(which, -1)
+        own[which >= 0] = place
+        return Download(self.shared, {n: v[needed] for n, v in self.addressed.items()}, own)
 
 
 class Algorithm(ABC, Generic[ConfigT]):
@@ -91,8 +133,10 @@ class Algorithm(ABC, Generic[ConfigT]):
     reduce: ClassVar[Literal["sum", "per-user"]] = "sum"
     """Whether the server needs the sum of the updates, or each user's own."""
     tensors: Tensors
+    """Declared in ``__init__``: what may happen to which tensor."""
 
     def __init__(self, config: ConfigT, num_items: int) -> None:
+        refuse_individual(self, config)
         self.config = config
         self.num_items = num_items
         self.dtype = DTYPES[config.dtype]
@@ -112,6 +156,17 @@ class Algorithm(ABC, Generic[ConfigT]):
         """One user's private state: names, shapes and types."""
         state = self.init_private(np.zeros(1, dtype=np.uint64))
         return {name: value[0] for name, value in state.items()}
+
+    def update_template(self, server: ServerState) -> State:
+        """Tensors of the shapes and types that an update has, item rows for the whole catalogue."""
+        tensors = (
+            {**self.private_template, **server.shared} if self.tensors.uploaded else server.shared
+        )
+        return {name: tensors[name] for name in self.tensors.sent}
+
+    def server_bytes(self, num_users: int) -> int:
+        """What the server's state grows to beside the shared tensors, once all took part."""
+        return 0
 
     def fill_private(self, keys: Keys, kept: State, found: NDArray[np.bool_]) -> State:
         """States of users of whom some (``found``) have a kept state; the others start anew."""
@@ -155,14 +210,25 @@ class Algorithm(ABC, Generic[ConfigT]):
         """
         return None
 
+    def block_updates(
+        self, download: Download, private: State, data: Interactions, round: int
+    ) -> tuple[list[Update], State] | None:
+        """`block_update` for algorithms that need each user's own: one update for each user."""
+        return None
+
     def update_users(
         self, download: Download, private: State, data: Interactions, round: int
     ) -> tuple[list[Update], State]:
         """Train a group of users: one summed update, or one for each user if `reduce` says so."""
-        if self.reduce == "sum" and self.config.engine == "block":
-            result = self.block_update(download, private, data, round)
-            if result is not None:
-                return [result[0]], result[1]
+        if self.config.engine == "block":
+            if self.reduce == "per-user":
+                results = self.block_updates(download, private, data, round)
+                if results is not None:
+                    return results
+            else:
+                result = self.block_update(download, private, data, round)
+                if result is not None:
+                    return [result[0]], result[1]
         updates, states = [], []
         for user in range(data.num_users):
             own = {name: value[user] for name, value in private.items()}
@@ -176,9 +242,35 @@ class Algorithm(ABC, Generic[ConfigT]):
 
     # --- server ------------------------------------------------------------------------------
 
+    def cohort(
+        self, server: ServerState, users: Ints, size: int, round: int, attempt: int = 0
+    ) -> Ints:
+        """Which ``size`` of the users train in a round: a function of the seed and the round.
+
+        Parameters
+        ----------
+        users
+            Numbers of those who can take part, ascending.
+        attempt
+            Each attempt at a round chooses others.
+
+        Returns
+        -------
+        Their numbers, ascending; by default every set of users is equally likely.
+        """
+        return uniform_cohort(users, size, self.config.seed, round, attempt)
+
     def download(self, server: ServerState, users: Tensor) -> Download:
-        """What the users with these numbers get; by default the shared tensors."""
+        """What the users with these numbers train with; by default the shared tensors."""
         return Download(server.shared)
+
+    def evaluation_download(self, server: ServerState, users: Tensor) -> Download:
+        """What they are evaluated with, by default the same; a -1 is a user who cannot train."""
+        return self.download(server, users)
+
+    def snapshot(self, server: ServerState) -> ServerState:
+        """A copy of all that `evaluation_download` needs; kept for the best round."""
+        return server.copy()
 
     @abstractmethod
     def aggregate(self, server: ServerState, updates: dict[int, Update], round: int) -> None:
@@ -207,3 +299,19 @@ class Algorithm(ABC, Generic[ConfigT]):
     def cast(self, state: State) -> State:
         """The state in the configured number format."""
         return {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in state.items()}
+
+
+def refuse_individual(algorithm: Algorithm[Any], config: Config) -> None:
+    """Refuse what needs each user's own update where the server may see sums only.
+
+    Raises
+    ------
+    ConfigError
+        With the reason.
+    """
+    if config.server_sees == "sum" and algorithm.reduce == "per-user":
+        raise ConfigError(
+            f"{config.algorithm} compares the users' own updates on the server, and setting "
+            "'server-sees' allows it sums only; choose an algorithm that adds updates, or set "
+            "server-sees=individual"
+        )
