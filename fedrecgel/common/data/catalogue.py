@@ -1,4 +1,4 @@
-"""What separate sites must agree on before they can train together: items, and rules of preparation.
+"""What separate sites must agree on before they train together: items, and how data are prepared.
 
 The server publishes a catalogue: the items' ids in order, and by which rules a site prepares its
 own interactions. It says nothing about users. A site maps its items to the catalogue's; rows of

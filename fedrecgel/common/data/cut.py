@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.split import Events
@@ -71,6 +70,8 @@ def _value(known: Times, cut: str, unit: str | None, name: str) -> float | int:
 
 
 def _from_date(cut: str, unit: str | None, name: str) -> int:
+    import pandas as pd  # half a second, which other processes can do without
+
     stamp = pd.to_datetime(cut, errors="coerce") if cut[:1].isdigit() else pd.NaT
     if not isinstance(stamp, pd.Timestamp):
         raise ConfigError(f"cut is {cut!r}; it is a share like 0.9, a date, or a time of the data")

@@ -5,12 +5,11 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 import fedrecgel
@@ -87,9 +86,7 @@ def library_versions() -> dict[str, str]:
     return {
         "fedrecgel": fedrecgel.__version__,
         "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pandas": pd.__version__,
-        "pyarrow": pa.__version__,
+        **{name: version(name) for name in ("numpy", "pandas", "pyarrow")},
     }
 
 

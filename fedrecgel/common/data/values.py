@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -100,6 +99,8 @@ def _dates(text: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         return np.ones(len(text), dtype=bool), np.asarray(stamps)
     # pandas also takes "now" and "today" for dates.
     dates = pc.if_else(pc.match_substring_regex(text, _DATE), text, None)
+    import pandas as pd  # half a second, which processes that read no dates can do without
+
     parsed = pd.to_datetime(
         pd.Series(dates.to_pylist(), dtype=object), format="ISO8601", utc=True, errors="coerce"
     )
