@@ -174,6 +174,12 @@ class Minibatches:
         offsets = np.searchsorted(which, np.arange(self.batches[-1] + 1))
         return Epoch(place, positive, total, offsets)
 
+    def entries(self, users: Ints) -> Ints:
+        """Positions in ``items`` of all touched rows of these users, one after the other."""
+        lengths = np.diff(self.offsets)[users]
+        before = np.cumsum(lengths) - lengths
+        return np.arange(lengths.sum()) + np.repeat(self.offsets[users] - before, lengths)
+
     def groups(self, rows: int, dtype: torch.dtype, device: torch.device) -> Iterator[Group]:
         """Groups of at most ``rows`` padded local rows (0: what suits the device).
 

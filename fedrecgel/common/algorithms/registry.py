@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrecgel.common.algorithms.base import Algorithm
+from fedrecgel.common.algorithms.fedmf import FedMF
 from fedrecgel.common.algorithms.fedncf import FedNCF
 from fedrecgel.common.algorithms.fedrecgel import FedRecGEL
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
-    algorithm.name: algorithm for algorithm in (FedRecGEL, FedNCF)
+    algorithm.name: algorithm for algorithm in (FedRecGEL, FedMF, FedNCF)
 }
 
 
