@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         recommend,
         references,
         simulate,
+        store,
     )
 
     parser = _Parser(prog="fedrecgel", description="Federated recommendation on Flower.")
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         export,
         evaluate,
         difference,
+        store,
     ):
         command.add_parser(commands)
     return parser

@@ -1,0 +1,287 @@
+"""The SQLite file of a site's private store: opened, checked, written in whole transactions.
+
+Experiments, states by (experiment, user, round), and what is noted about each user of an
+experiment. The write-ahead log lets readers read while the owner writes; ``synchronous=FULL`` makes
+what was written outlast a crash of the machine; ``secure_delete`` overwrites what is deleted.
+"""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from fedrecgel.client.lock import Ownership, own
+from fedrecgel.client.sealing import Encrypted, Plain, Seal, derive
+from fedrecgel.common.errors import RunError
+
+APPLICATION = 0x46524743
+FORMAT = 1
+WAIT = 10.0
+"""Seconds that a second owner waits for the first."""
+
+_SCHEMA = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    # forgotten: how many users were, not who. saved, finished: seconds since 1970.
+    """CREATE TABLE experiments (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+       template TEXT NOT NULL, about TEXT NOT NULL, forgotten INTEGER NOT NULL DEFAULT 0,
+       saved REAL NOT NULL, finished REAL)""",
+    """CREATE TABLE states (experiment INTEGER NOT NULL, user NOT NULL, round INTEGER NOT NULL,
+       state BLOB NOT NULL)""",
+    "CREATE UNIQUE INDEX place ON states (experiment, user, round)",
+    # since: the first round that the file knows of a user.
+    """CREATE TABLE users (experiment INTEGER NOT NULL, user NOT NULL, since INTEGER,
+       chosen INTEGER, ranks BLOB, PRIMARY KEY (experiment, user)) WITHOUT ROWID""",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+_PAGE = 16384
+"""Bytes; large pages for large states."""
+
+_LOG_LIMIT = 64 << 20
+"""Bytes of the write-ahead log that stay between transactions."""
+
+
+class SqliteFile:
+    """An open file.
+
+    Parameters
+    ----------
+    site
+        Name of the site it must belong to; ``None`` = whichever. A new file needs one.
+    key
+        From `read_key`, for an encrypted file.
+    create
+        Make the file when it is not there.
+    read_only
+        Change nothing and lock nobody out.
+    need_key
+        Whether an encrypted file may be opened only with its key.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        site: str | None = None,
+        key: bytes | None = None,
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        need_key: bool = True,
+        wait: float = WAIT,
+    ) -> None:
+        self.path = path
+        self._owner: Ownership | None = None
+        self._finalizer: Callable[[], object] = int
+        self._key, self._salt = key, b""
+        self._guard = threading.RLock()
+        if not create and not path.is_file():
+            raise RunError(f"{path} is not there; a site makes it when it first trains")
+        with self._errors():
+            if not read_only:
+                _make(path)
+                self._owner = own(path, wait)
+            mode = "ro" if read_only else "rw"
+            try:
+                self.connection = sqlite3.connect(
+                    f"file:{quote(str(path.absolute()))}?mode={mode}",
+                    uri=True,
+                    timeout=WAIT,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
+                self._finalizer = weakref.finalize(self, self.connection.close)
+                self._open(site, create, read_only, need_key)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, site: str | None, create: bool, read_only: bool, need_key: bool) -> None:
+        execute = self.connection.execute
+        execute(f"PRAGMA page_size = {_PAGE}")
+        if execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            self._refuse_foreign(create)
+        if not read_only:
+            execute("PRAGMA journal_mode = WAL")
+            execute("PRAGMA synchronous = FULL")
+            execute("PRAGMA secure_delete = ON")
+            execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
+            if not execute("PRAGMA user_version").fetchone()[0]:
+                assert site is not None, "a new file belongs to a site"
+                self._begin(site)
+        version = execute("PRAGMA user_version").fetchone()[0]
+        if version > FORMAT:
+            raise RunError(
+                f"{self.path} is of format {version}, which a newer fedrecgel made; this one knows "
+                f"{FORMAT}: install that version"
+            )
+        meta = dict(execute("SELECT name, value FROM meta"))
+        self.site: str = meta["site"]
+        if site not in (None, self.site):
+            raise RunError(
+                f"{self.path} belongs to site '{self.site}', not '{site}'; give each site a state "
+                "folder of its own"
+            )
+        self.encrypted = "check" in meta
+        self._check_key(meta, need_key)
+        if not read_only and "scrub" in meta:
+            # A process that had deleted something was killed before it was overwritten everywhere.
+            with suppress(RunError):
+                self.scrub()
+
+    def _refuse_foreign(self, create: bool) -> None:
+        tables = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if tables or not create:
+            raise RunError(f"{self.path} is not a private store of fedrecgel")
+
+    def _begin(self, site: str) -> None:
+        with self.writing() as connection:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            meta: dict[str, str | bytes] = {"site": site}
+            if self._key is not None:
+                meta["salt"] = salt = os.urandom(16)
+                meta["check"] = derive(self._key, salt, "check")
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+
+    def _check_key(self, meta: dict[str, bytes], need_key: bool) -> None:
+        if self._key is None:
+            if self.encrypted and need_key:
+                raise RunError(f"{self.path} is encrypted; give its key file")
+            return
+        if not self.encrypted:
+            raise RunError(
+                f"{self.path} is not encrypted; open it without a key file, or begin a new one"
+            )
+        self._salt = meta["salt"]
+        if derive(self._key, self._salt, "check") != meta["check"]:
+            raise RunError(f"the key does not fit {self.path}; give the key file it was made with")
+
+    def seal(self, experiment: str) -> Seal:
+        """How states of an experiment stand in the file."""
+        if self._key is None:
+            return Plain(experiment)
+        return Encrypted(self._key, self._salt, experiment)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: everything in the block, or nothing."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The file as it is at one moment, whatever the owner writes meanwhile."""
+        with self._guard:
+            if self.connection.in_transaction:
+                yield self.connection
+                return
+            with self._transaction("BEGIN") as connection:
+                yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._guard, self._errors():
+            self.connection.execute(begin)
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                # Some errors have rolled back already.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    def drop(self, experiment: int) -> None:
+        """Delete all of an experiment, within `writing`."""
+        for statement in (
+            "DELETE FROM states WHERE experiment = ?",
+            "DELETE FROM users WHERE experiment = ?",
+            "DELETE FROM experiments WHERE number = ?",
+        ):
+            self.connection.execute(statement, (experiment,))
+
+    def note_scrub(self) -> None:
+        """Note, within `writing`, that `scrub` has to follow: also when this process is killed."""
+        self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('scrub', 1)")
+
+    def scrub(self) -> None:
+        """Overwrite what was deleted, in the file and in its log.
+
+        Raises
+        ------
+        RunError
+            When it cannot be done now: the next owner tries again.
+        """
+        with self._guard, self._errors():
+            self._empty_log()
+            # What the file's own pages may have kept of earlier places goes with the pages. The
+            # copy that this takes must not lie in another folder than the private file does.
+            folder = str(self.path.absolute().parent).replace("'", "''")
+            self.connection.execute(f"PRAGMA temp_store_directory = '{folder}'")
+            self.connection.execute("VACUUM")
+            self.connection.execute("DELETE FROM meta WHERE name = 'scrub'")
+            self._empty_log()
+
+    def _empty_log(self) -> None:
+        busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise RunError(
+                f"{self.path} is being read, so that its log cannot be emptied; try again, or stop "
+                "the reader (fedrecgel serve)"
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorname", None)
+            if code is None:
+                raise
+            raise RunError(f"{self.path} {_line(code, error)}") from None
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        """Close the file; another process may own it then."""
+        with suppress(sqlite3.Error):
+            self._finalizer()
+        self._owner = None
+
+
+def _make(path: Path) -> None:
+    """The file with its folder, for the owner's eyes only; its log gets the same mode."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        if os.fstat(file).st_mode & 0o077:
+            os.fchmod(file, 0o600)
+    finally:
+        os.close(file)
+
+
+_CANNOT_WRITE = "cannot be opened or written; check that it, its folder and its -wal file are yours"
+_LINES = {
+    "NOTADB": "is not a private store of fedrecgel, or is damaged; restore it from a backup, or "
+    "move it away to begin anew",
+    "CORRUPT": "is damaged; restore it from a backup, or move it away to begin anew",
+    "FULL": "cannot grow, the disk is full; nothing of it is lost: free space and go on",
+    "IOERR": "cannot be read or written ({error}); nothing of it is lost: check the disk, its free "
+    "space and limits, and go on",
+    "READONLY": _CANNOT_WRITE,
+    "CANTOPEN": _CANNOT_WRITE,
+    "PERM": _CANNOT_WRITE,
+    "BUSY": "is locked by another process; wait for it or stop it",
+    "LOCKED": "is locked by another process; wait for it or stop it",
+}
+
+
+def _line(code: str, error: sqlite3.Error) -> str:
+    """What an error of SQLite means here; an unknown table or the like is damage."""
+    kind = code.removeprefix("SQLITE_").partition("_")[0]
+    return _LINES.get(kind, "is damaged ({error}); restore it from a backup").format(error=error)

@@ -1,0 +1,241 @@
+"""What is in a site's private store, for its operator and the people in it: list, export, forget."""
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+from safetensors import SafetensorError
+
+from fedrecgel.client.sqlite_file import SqliteFile
+from fedrecgel.client.sqlite_store import StateLayout, unseal
+from fedrecgel.common.errors import RunError
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One experiment in the file.
+
+    Attributes
+    ----------
+    algorithm
+        Empty when it is not known.
+    users
+        How many have a state.
+    rounds
+        First and last round of a kept state; (0, 0) = none.
+    states
+        How many states are kept.
+    bytes
+        Their size in the file.
+    chosen
+        For how many users a chosen round is noted.
+    forgotten
+        How many users were forgotten.
+    saved, finished
+        Time (UTC, ISO 8601) of the last save, and of the final test or ``None``.
+    """
+
+    experiment: str
+    algorithm: str
+    users: int
+    rounds: tuple[int, int]
+    states: int
+    bytes: int
+    chosen: int
+    forgotten: int
+    saved: str
+    finished: str | None
+
+
+def list_experiments(file: SqliteFile) -> list[Listed]:
+    """The experiments, the latest first."""
+    with file.reading() as connection:
+        rows = connection.execute(
+            """SELECT id, about, forgotten, saved, finished,
+            count(DISTINCT s.user), min(s.round), max(s.round), count(s.user),
+            coalesce(sum(length(s.state)), 0),
+            (SELECT count(*) FROM users u WHERE u.experiment = e.number AND u.chosen > 0)
+            FROM experiments e LEFT JOIN states s ON s.experiment = e.number
+            GROUP BY e.number ORDER BY saved DESC, e.number DESC"""
+        ).fetchall()
+    return [
+        Listed(
+            experiment=name,
+            algorithm=str(_about(about).get("algorithm", "")),
+            users=users,
+            rounds=(first or 0, last or 0),
+            states=states,
+            bytes=size,
+            chosen=chosen,
+            forgotten=forgotten,
+            saved=_time(saved),
+            finished=None if finished is None else _time(finished),
+        )
+        for name, about, forgotten, saved, finished, users, first, last, states, size, chosen in rows
+    ]
+
+
+@dataclass(frozen=True)
+class Held:
+    """One user's states in one experiment; ``chosen`` 0 = no round is chosen."""
+
+    experiment: str
+    rounds: list[int]
+    chosen: int
+
+
+def list_user(file: SqliteFile, user_id: str) -> list[Held]:
+    """What the file holds of a user, the experiment used last first.
+
+    Raises
+    ------
+    RunError
+        When it holds nothing.
+    """
+    found = []
+    with file.reading() as connection:
+        experiments = connection.execute(
+            "SELECT number, id FROM experiments ORDER BY saved DESC, number DESC"
+        ).fetchall()
+        for number, name in experiments:
+            key = (number, file.seal(name).user(user_id))
+            rounds = connection.execute(
+                "SELECT round FROM states WHERE experiment = ? AND user = ? ORDER BY round", key
+            ).fetchall()
+            noted = connection.execute(
+                "SELECT chosen FROM users WHERE experiment = ? AND user = ?", key
+            ).fetchone()
+            if rounds or noted:
+                chosen = noted[0] if noted else 0
+                found.append(Held(name, [round for (round,) in rounds], chosen or 0))
+    if not found:
+        raise RunError(f"{file.path} holds nothing of user '{user_id}'")
+    return found
+
+
+def export_user(
+    file: SqliteFile,
+    user_id: str,
+    out: Path,
+    experiment: str | None = None,
+    round: int | None = None,
+) -> dict[str, str]:
+    """Write a user's private tensors to a safetensors file (mode 0600).
+
+    Parameters
+    ----------
+    experiment
+        Default: the one used last that holds a state of the user.
+    round
+        Default: the chosen one, else the latest.
+
+    Returns
+    -------
+    dict
+        The metadata of the file.
+    """
+    held = [one for one in list_user(file, user_id) if one.rounds]
+    if experiment is not None:
+        held = [one for one in held if one.experiment == experiment]
+    if not held:
+        where = "" if experiment is None else f" in experiment {experiment}"
+        raise RunError(f"{file.path} holds no state of user '{user_id}'{where}")
+    of = held[0]
+    if round is None:
+        round = of.chosen if of.chosen in of.rounds else of.rounds[-1]
+    if round not in of.rounds:
+        known = ", ".join(map(str, of.rounds))
+        raise RunError(f"{file.path} holds rounds {known} of user '{user_id}', not {round}")
+    seal = file.seal(of.experiment)
+    user = seal.user(user_id)
+    with file.reading() as connection:
+        template, about, state = connection.execute(
+            "SELECT template, about, state FROM experiments e JOIN states s "
+            "ON s.experiment = e.number WHERE id = ? AND user = ? AND round = ?",
+            (of.experiment, user, round),
+        ).fetchone()
+    rows = np.array(unseal(file, seal, state, user, round))[None]
+    tensors = StateLayout.from_text(template).unpack(rows)
+    metadata = {
+        "format": "fedrecgel-private-state 1",
+        "user": user_id,
+        "site": file.site,
+        "experiment": of.experiment,
+        "round": str(round),
+        "about": json.dumps(_about(about), sort_keys=True),
+    }
+    content = safetensors.torch.save({name: value[0] for name, value in tensors.items()}, metadata)
+    _write(out, content)
+    return metadata
+
+
+def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -> list[str]:
+    """Delete and overwrite all that the file holds of a user.
+
+    Returns
+    -------
+    list
+        The experiments that held something. Each counts one more forgotten user, nothing else.
+    """
+    held = [
+        one.experiment for one in list_user(file, user_id) if experiment in (None, one.experiment)
+    ]
+    if not held:
+        raise RunError(f"{file.path} holds nothing of user '{user_id}' in experiment {experiment}")
+    with file.writing() as connection:
+        for name in held:
+            user = file.seal(name).user(user_id)
+            (number,) = connection.execute(
+                "UPDATE experiments SET forgotten = forgotten + 1 WHERE id = ? RETURNING number",
+                (name,),
+            ).fetchone()
+            for table in ("states", "users"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE experiment = ? AND user = ?", (number, user)
+                )
+        file.note_scrub()
+    file.scrub()
+    return held
+
+
+def forget_experiment(file: SqliteFile, experiment: str) -> None:
+    """Delete and overwrite all that the file holds of an experiment."""
+    with file.writing() as connection:
+        found = connection.execute(
+            "SELECT number FROM experiments WHERE id = ?", (experiment,)
+        ).fetchone()
+        if found is None:
+            raise RunError(f"{file.path} holds nothing of experiment {experiment}")
+        file.drop(*found)
+        file.note_scrub()
+    file.scrub()
+
+
+def _about(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _write(out: Path, content: bytes) -> None:
+    """The whole file or none, for the owner's eyes only."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        file = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(file, "wb") as stream:
+            stream.write(content)
+        os.replace(temporary, out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
