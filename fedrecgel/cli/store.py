@@ -75,18 +75,11 @@ def _open(arguments: argparse.Namespace, *, change: bool, need_key: bool = True)
 def run_list(arguments: argparse.Namespace) -> int:
     """Print what is in the store; no private numbers."""
     from fedrecgel.cli import print_json
-    from fedrecgel.client.store_contents import list_experiments, list_user
+    from fedrecgel.client.store_contents import list_experiments
 
-    file = _open(arguments, change=False, need_key=arguments.user is not None)
     if arguments.user is not None:
-        held = list_user(file, arguments.user)
-        if arguments.json:
-            print_json([vars(one) for one in held])
-            return 0
-        for one in held:
-            rounds = ", ".join(map(str, one.rounds)) or "none"
-            print(f"{one.experiment}: rounds {rounds}; chosen: {one.chosen or 'none'}")
-        return 0
+        return _list_user(arguments)
+    file = _open(arguments, change=False, need_key=False)
     experiments = list_experiments(file)
     size = sum(part.stat().st_size for part in _parts(file.path))
     if arguments.json:
@@ -110,6 +103,20 @@ def run_list(arguments: argparse.Namespace) -> int:
             + ("  finished" if one.finished else "")
             + (f"  {one.forgotten:,} forgotten" if one.forgotten else "")
         )
+    return 0
+
+
+def _list_user(arguments: argparse.Namespace) -> int:
+    from fedrecgel.cli import print_json
+    from fedrecgel.client.store_contents import list_user
+
+    held = list_user(_open(arguments, change=False), arguments.user)
+    if arguments.json:
+        print_json([vars(one) for one in held])
+        return 0
+    for one in held:
+        rounds = ", ".join(map(str, one.rounds)) or "none"
+        print(f"{one.experiment}  rounds {rounds}  chosen {one.chosen or 'none'}")
     return 0
 
 

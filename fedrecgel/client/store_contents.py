@@ -1,4 +1,4 @@
-"""What is in a site's private store, for its operator and the people in it: list, export, forget."""
+"""What is in a site's private store, for those who keep it and those who are in it."""
 
 import json
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import safetensors.torch
-from safetensors import SafetensorError
 
 from fedrecgel.client.sqlite_file import SqliteFile
 from fedrecgel.client.sqlite_store import StateLayout, unseal
@@ -62,21 +61,30 @@ def list_experiments(file: SqliteFile) -> list[Listed]:
             FROM experiments e LEFT JOIN states s ON s.experiment = e.number
             GROUP BY e.number ORDER BY saved DESC, e.number DESC"""
         ).fetchall()
-    return [
-        Listed(
-            experiment=name,
-            algorithm=str(_about(about).get("algorithm", "")),
-            users=users,
-            rounds=(first or 0, last or 0),
-            states=states,
-            bytes=size,
-            chosen=chosen,
-            forgotten=forgotten,
-            saved=_time(saved),
-            finished=None if finished is None else _time(finished),
-        )
-        for name, about, forgotten, saved, finished, users, first, last, states, size, chosen in rows
-    ]
+    return [_listed(*row) for row in rows]
+
+
+def _listed(
+    experiment: str,
+    about: str,
+    forgotten: int,
+    saved: float,
+    finished: float | None,
+    users: int,
+    first: int | None,
+    last: int | None,
+    *counts: int,
+) -> Listed:
+    return Listed(
+        experiment,
+        str(_about(about).get("algorithm", "")),
+        users,
+        (first or 0, last or 0),
+        *counts,
+        forgotten,
+        _time(saved),
+        None if finished is None else _time(finished),
+    )
 
 
 @dataclass(frozen=True)
