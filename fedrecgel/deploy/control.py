@@ -3,7 +3,9 @@
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,54 @@ class Operator:
         if run_config:
             arguments += ["--run-config", config_text(run_config)]
         return str(self._json(*arguments)["run-id"])
+
+    def run(
+        self,
+        app: Path,
+        run_config: Values,
+        say: Callable[[str], None],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Hand a run in, tell what it says until it ends, and stop it if this is interrupted.
+
+        Parameters
+        ----------
+        check
+            Called now and then; what it raises ends the run.
+
+        Raises
+        ------
+        DeployError
+            When the SuperLink refuses it or the run fails.
+        """
+        run, said = self.submit(app, run_config), list[str]()
+        process = self.follow(run)
+        assert process.stdout is not None
+
+        def read() -> None:
+            for line in process.stdout or ():
+                said.append(line.rstrip())
+                say(line.rstrip())
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            while process.poll() is None:
+                check()
+                time.sleep(0.3)
+        except BaseException:
+            self.stop_run(run)
+            raise
+        finally:
+            process.terminate()
+            process.wait()
+            reader.join(5)
+            process.stdout.close()
+        status = next(r["status"] for r in self.runs() if str(r["run-id"]) == run)
+        if status != SUCCESS:
+            errors = [line for line in said if "error:" in line.lower()]
+            reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
+            raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
 
     def follow(self, run: str) -> "subprocess.Popen[str]":
         """A process that prints what the run's server app says, until the run ends."""

@@ -4,9 +4,6 @@ The same processes with the same command lines as on machines of their own or in
 the addresses differ.
 """
 
-import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +11,7 @@ from pathlib import Path
 
 from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import make_certificates
-from fedrecgel.deploy.control import SUCCESS, Operator
+from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.flower import (
     SuperLink,
     environment,
@@ -111,40 +108,9 @@ class LocalDeployment:
         Raises
         ------
         DeployError
-            When it does not begin within `START` seconds, when it fails, or when a process ends.
+            When it fails, or when a process ends.
         """
-        run = self.operator.submit(app, run_config)
-        said: list[str] = []
-        process = self.operator.follow(run)
-        assert process.stdout is not None
-
-        def read() -> None:
-            for line in process.stdout or ():
-                said.append(line.rstrip())
-                say(line.rstrip())
-
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        try:
-            self._watch(process, run)
-        except BaseException:
-            self.operator.stop_run(run)
-            raise
-        finally:
-            process.terminate()
-            process.wait()
-            reader.join(5)
-            process.stdout.close()
-        status = next(r["status"] for r in self.operator.runs() if str(r["run-id"]) == run)
-        if status != SUCCESS:
-            errors = [line for line in said if "error:" in line.lower()]
-            reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
-            raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
-
-    def _watch(self, process: "subprocess.Popen[str]", run: str) -> None:
-        while process.poll() is None:
-            self.processes.check()
-            time.sleep(0.3)
+        self.operator.run(app, run_config, say, self.processes.check)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:
         home = self.folder / "flower" / name
