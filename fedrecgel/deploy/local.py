@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import make_certificates
 from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.flower import (
