@@ -172,7 +172,7 @@ def make_certificates(
         _check_site(name)
     if len(set(sites)) < len(sites):
         raise DeployError("two sites have the same name; give each site its own")
-    there = [name for name in (_SUPERLINK, *sites) if (folder / name).exists()]
+    there = [name for name in (_SUPERLINK, *sites) if (folder / name / "tls.crt").exists()]
     if there and existing == "refuse":
         raise DeployError(
             f"{folder / there[0]} is there; keep what it holds (--existing keep), renew its "

@@ -70,6 +70,14 @@ class SuperLink:
     port: int = API_PORT
     fleet_port: int = FLEET_PORT
 
+    @classmethod
+    def at(cls, address: str) -> "SuperLink":
+        """The SuperLink that a site dials at ``host`` or ``host:port``."""
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit():
+            return cls(address)
+        return cls(host, int(port), int(port))
+
     @property
     def api(self) -> str:
         """Address of the API."""
@@ -81,7 +89,13 @@ class SuperLink:
 
 
 def superlink_command(
-    link: SuperLink, certificates: Path, database: Path, version: str, *, bind: str = "0.0.0.0"
+    link: SuperLink,
+    certificates: Path,
+    database: Path,
+    version: str,
+    *,
+    bind: str = "0.0.0.0",
+    api_bind: str | None = None,
 ) -> list[str]:
     """Start a SuperLink.
 
@@ -93,8 +107,12 @@ def superlink_command(
         File that its state lasts in; a restarted SuperLink goes on with running runs.
     bind
         Address to listen on.
+    api_bind
+        For the API alone, where SuperNodes have a port of their own (Flower 1.39): an address that
+        they cannot reach.
     """
-    command = ["flower-superlink", "--host", bind, "--port", str(link.port)]
+    api = api_bind if api_bind and speaks_grpc(version) else bind
+    command = ["flower-superlink", "--host", api, "--port", str(link.port)]
     if speaks_grpc(version):
         command += ["--fleet-api-type", "grpc-rere"]
         command += ["--fleet-api-address", f"{bind}:{link.fleet_port}"]
