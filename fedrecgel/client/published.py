@@ -1,8 +1,8 @@
 """The shared model that a run leaves at a site, for whoever serves recommendations there.
 
-``STATE/published/model.safetensors`` (mode 0600) holds the tensors that the site evaluated the final
-test with and, as metadata, what they belong to. One file, moved into its place: it is complete and
-of one run, or as it was, whenever a process or the machine dies.
+``STATE/published/model.safetensors`` (mode 0600) holds the tensors that the site evaluated the
+final test with and, as metadata, what they belong to. One file, moved into its place: it is
+complete and of one run, or as it was, whenever a process or the machine dies.
 """
 
 import os
@@ -21,13 +21,14 @@ from fedrecgel.client.site import Site
 from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.errors import RunError
-from fedrecgel.common.hashing import Keys
-from fedrecgel.common.requests import EvaluateRequest, Experiment
+from fedrecgel.common.hashing import Keys, user_keys
+from fedrecgel.common.interactions import Ints
+from fedrecgel.common.requests import EvaluateRequest, Experiment, download_of
 from fedrecgel.common.state import State
 
 FORMAT = "1"
 FOLDER, FILE = "published", "model.safetensors"
-SHARED, ADDRESSED, KEYS = "shared/", "addressed/", "keys"
+SHARED, ADDRESSED, WHICH, KEYS = "shared/", "addressed/", "which", "keys"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +43,12 @@ class Published:
         Hash of the site's catalogue (`Hello.catalogue`).
     round
         The chosen round.
-    keys : (U,) uint64
-        Keys of the site's users, in the order of ``addressed``.
     addressed
-        Tensors for particular users, stacked (U, ...); empty for most algorithms.
+        Tensors for particular users, (R, ...); empty for most algorithms, and the rest then too.
+    which : (U,) int64
+        Row in ``addressed`` of each of the site's users, -1 for none.
+    keys : (U,) uint64
+        Keys of these users.
     """
 
     experiment: Experiment
@@ -53,8 +56,9 @@ class Published:
     catalogue: str
     round: int
     shared: State
-    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     addressed: State = field(default_factory=dict)
+    which: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -64,22 +68,18 @@ class Published:
         return make_algorithm(config, self.experiment.num_items)
 
     @cached_property
-    def _slots(self) -> dict[int, int]:
-        return {int(key): slot for slot, key in enumerate(self.keys)}
+    def _rows(self) -> dict[int, int]:
+        return dict(zip(self.keys.tolist(), self.which.tolist(), strict=True))
 
-    def download(self, key: int, shared: State | None = None) -> Download | None:
-        """What the user with this key was sent; None for somebody the algorithm has nothing for.
+    def download(self, user: str, shared: State) -> Download:
+        """What a user of the site was sent, with ``shared`` (`Algorithm.prepared`) for the rest.
 
-        ``shared`` stands in for the shared tensors (`Algorithm.prepared`).
+        Somebody who was not there gets nothing addressed, as a user who cannot train.
         """
-        shared = self.shared if shared is None else shared
         if not self.addressed:
             return Download(shared)
-        slot = self._slots.get(key)
-        if slot is None:
-            return None
-        own = {name: value[slot : slot + 1] for name, value in self.addressed.items()}
-        return Download(shared, own)
+        row = self._rows.get(int(user_keys([user])[0]), -1)
+        return Download(shared, self.addressed, torch.tensor([row])).take(torch.tensor([0]))
 
 
 def published_file(state_folder: Path) -> Path:
@@ -102,11 +102,13 @@ def publish(site: Site, request: EvaluateRequest) -> None:
         "catalogue": site.hello().catalogue,
         "round": str(request.round),
     }
-    keys = np.array(site.data.user_keys[site.users])
     tensors = {f"{SHARED}{name}": value.contiguous() for name, value in request.shared.items()}
-    for name, value in request.addressed.items():
-        tensors[f"{ADDRESSED}{name}"] = value.contiguous()
-    tensors[KEYS] = torch.from_numpy(keys.view(np.int64))
+    if request.addressed:
+        for name, value in request.addressed.items():
+            tensors[f"{ADDRESSED}{name}"] = value.contiguous()
+        tensors[WHICH] = download_of(request).rows(len(site.users))
+        keys = np.array(site.data.user_keys[site.users])
+        tensors[KEYS] = torch.from_numpy(keys.view(np.int64))
     path = published_file(site.state_folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -157,13 +159,14 @@ def load_published(state_folder: Path) -> Published:
         {n.removeprefix(part): value for n, value in tensors.items() if n.startswith(part)}
         for part in (SHARED, ADDRESSED)
     ]
-    keys = tensors[KEYS].numpy().view(np.uint64)
+    nobody = torch.zeros(0, dtype=torch.int64)
     return Published(
         Experiment.from_key(about["experiment"]),
         about["site"],
         about["catalogue"],
         int(about["round"]),
-        parts[0],
-        keys,
-        parts[1],
+        shared=parts[0],
+        addressed=parts[1],
+        which=tensors.get(WHICH, nobody).numpy(),
+        keys=tensors.get(KEYS, nobody).numpy().view(np.uint64),
     )
