@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
 
 from fedrecgel.common.algorithms.base import Download
@@ -27,14 +28,15 @@ class Experiment:
         Name in the registry.
     settings
         `Config.to_flat`.
-    num_items
-        Size of the catalogue.
+    num_items, catalogue
+        Size and hash of the catalogue; an empty hash fits any.
     """
 
     id: str
     algorithm: str
     settings: dict[str, Scalar]
     num_items: int
+    catalogue: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -110,5 +112,5 @@ class TrainReply:
 
 def download_of(request: TrainRequest | EvaluateRequest) -> Download:
     """What the server sent, as algorithms take it."""
-    which = None if request.which is None else torch.from_numpy(request.which)
+    which = None if request.which is None else torch.from_numpy(np.array(request.which))
     return Download(request.shared, request.addressed, which)
