@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.read import Interactions as Rows
 from fedrecgel.common.hashing import user_keys
@@ -48,9 +47,9 @@ class People:
         return cls(data.user_ids.tolist(), known, data.item_ids.tolist(), data.num_items)
 
     @classmethod
-    def of_rows(cls, rows: Rows, catalogue: Catalogue) -> "People":
-        """The users of a site's own file; items that the catalogue does not know are new ones."""
-        places = {item: place for place, item in enumerate(catalogue.item_ids.tolist())}
+    def of_rows(cls, rows: Rows, catalogue: Sequence[str]) -> "People":
+        """The users of a site's own file; items that the catalogue does not have are new ones."""
+        places = {item: place for place, item in enumerate(catalogue)}
         used = np.bincount(rows.events.item, minlength=len(rows.item_ids)) > 0
         for item in rows.item_ids[used].tolist():
             places.setdefault(item, len(places))
@@ -58,7 +57,7 @@ class People:
         known = _distinct(
             rows.events.user, place[rows.events.item], len(rows.user_ids), len(places)
         )
-        return cls(rows.user_ids.tolist(), known, list(places), len(catalogue.item_ids))
+        return cls(rows.user_ids.tolist(), known, list(places), len(catalogue))
 
     @cached_property
     def _positions(self) -> dict[str, int]:

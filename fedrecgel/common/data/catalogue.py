@@ -184,7 +184,7 @@ def site_dataset(catalogue: Catalogue, interactions: str | Path, folder: str | P
         In one line, when the file cannot be used: missing, empty, or without an item that the
         catalogue knows.
     """
-    source = _read(catalogue, interactions)
+    source = read_own(interactions, catalogue.threshold)
     known, unknown = _known(source, catalogue)
     minimum = Minimum(catalogue.min_interactions)
     rules = Rules("default", catalogue.seed, minimum, catalogue.num_candidates)
@@ -193,7 +193,11 @@ def site_dataset(catalogue: Catalogue, interactions: str | Path, folder: str | P
         name=catalogue.name,
         protocol="default",
         seed=catalogue.seed,
-        source={**known.facts, "catalogue": catalogue.hash},
+        source={
+            **known.facts,
+            "catalogue": catalogue.hash,
+            "threshold": catalogue.threshold,
+        },
         rules=describe_rules(rules, known, None),
         statistics=built.statistics,
         report={**built.report, UNKNOWN: unknown},
@@ -204,18 +208,25 @@ def site_dataset(catalogue: Catalogue, interactions: str | Path, folder: str | P
     return Dataset.load(target)
 
 
-def _read(catalogue: Catalogue, interactions: str | Path) -> Source:
+def read_own(interactions: str | Path, threshold: float | None) -> Source:
+    """Read a site's own file; rows below the threshold do not count, where there are ratings.
+
+    Raises
+    ------
+    DataError
+        When it is missing or cannot be read.
+    """
     path, nothing = Path(interactions), SyntheticSettings()
     if not path.exists():
         raise DataError(f"no interactions at {path}; is the file mounted there?")
     try:
-        source = open_source(path, {}, None, False, nothing, catalogue.seed)
+        source = open_source(path, {}, None, False, nothing, 0)
         columns = source.interactions.report["columns"]
-        if catalogue.threshold is not None and isinstance(columns, dict) and "rating" in columns:
-            source = open_source(path, {}, catalogue.threshold, False, nothing, catalogue.seed)
+        if threshold is not None and isinstance(columns, dict) and "rating" in columns:
+            source = open_source(path, {}, threshold, False, nothing, 0)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    return replace(source, threshold=catalogue.threshold)
+    return replace(source, threshold=threshold)
 
 
 def _known(source: Source, catalogue: Catalogue) -> tuple[Source, int]:
