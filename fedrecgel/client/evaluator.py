@@ -64,7 +64,7 @@ def _view(
 ) -> PersonalView:
     store = site.store(request.experiment, algorithm.private_template)
     rounds = request.accepted[slots]
-    found = rounds > 0
+    found = store.trained(site.users[slots], rounds)
     kept = store.load(site.users[slots[found]], rounds[found])
     private = algorithm.fill_private(site.interactions.keys[slots], kept, found)
     device = resolve_device(algorithm.config.device)

@@ -25,6 +25,9 @@ from fedrecgel.common.state import State
 class PrivateStore(Protocol):
     """Private tensors by user position and round. Round 0 is the initial state and never kept."""
 
+    def trained(self, users: Ints, rounds: Ints) -> NDArray[np.bool_]:
+        """(B,) who goes on from a kept state: not round 0, nor somebody who was forgotten."""
+
     def load(self, users: Ints, rounds: Ints) -> State:
         """States (B, ...) that these ``rounds`` (B,) produced, none of them 0.
 
@@ -107,6 +110,10 @@ class ArrayStore:
         self._arrays = {name: _open(folder, name) for name in template}
         whole_numbers = (_open(folder, name) for name in ("rounds", "chosen", "ranks"))
         self._rounds, self._chosen, self._ranks = (a.view(np.int64) for a in whole_numbers)
+
+    def trained(self, users: Ints, rounds: Ints) -> NDArray[np.bool_]:
+        """See `PrivateStore.trained`; nobody is forgotten here."""
+        return rounds > 0
 
     def load(self, users: Ints, rounds: Ints) -> State:
         """See `PrivateStore.load`."""

@@ -45,8 +45,8 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
 def _load(
     site: Site, algorithm: Algorithm[Config], request: TrainRequest, slots: Ints, accepted: Ints
 ) -> State:
-    trained = accepted > 0
     store = site.store(request.experiment, algorithm.private_template)
+    trained = store.trained(site.users[slots], accepted)
     kept = store.load(site.users[slots[trained]], accepted[trained])
     return algorithm.fill_private(site.interactions.keys[slots], kept, trained)
 

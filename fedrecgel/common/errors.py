@@ -5,7 +5,7 @@ Everything that a user, a file, a message or a node can cause is one of these::
     FedRecError
     +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
     +-- DataError         an interaction file or a prepared data set
-    +-- RunError          a run folder: missing, damaged, of another format or data set
+    +-- RunError          a run folder or private store: missing, damaged, of something else, in use
     +-- DeployError       a deployment: certificates, keys, processes that do not start or answer
     +-- Stopped           a run that somebody asked to stop; it is saved and can be resumed
     +-- FederationError   nodes, messages and rounds: nobody answers, too few good replies
@@ -29,7 +29,7 @@ class DataError(FedRecError):
 
 
 class RunError(FedRecError):
-    """A run folder or checkpoint is missing, damaged, or belongs to something else."""
+    """A run folder, checkpoint or store is missing, damaged, in use, or of something else."""
 
 
 class DeployError(FedRecError):
