@@ -5,6 +5,7 @@ final test with and, as metadata, what they belong to. One file, moved into its 
 complete and of one run, or as it was, whenever a process or the machine dies.
 """
 
+import json
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +29,7 @@ from fedrecgel.common.state import State
 
 FORMAT = "1"
 FOLDER, FILE = "published", "model.safetensors"
-SHARED, ADDRESSED, WHICH, KEYS = "shared/", "addressed/", "which", "keys"
+SHARED, ADDRESSED, ITEMS, WHICH, KEYS = "shared/", "addressed/", "items", "which", "keys"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +40,14 @@ class Published:
     ----------
     site
         Name of the site that wrote it.
-    catalogue
-        Hash of the site's catalogue (`Hello.catalogue`).
     round
         The chosen round.
+    items
+        Item ids, in the order of the item rows.
+    catalogue
+        Hash of the catalogue (`Hello.catalogue`).
+    threshold
+        Rating from which a row of the site's file counts; None where every row does.
     addressed
         Tensors for particular users, (R, ...); empty for most algorithms, and the rest then too.
     which : (U,) int64
@@ -53,9 +58,11 @@ class Published:
 
     experiment: Experiment
     site: str
-    catalogue: str
     round: int
+    items: list[str]
     shared: State
+    catalogue: str = ""
+    threshold: float | None = None
     addressed: State = field(default_factory=dict)
     which: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
@@ -99,10 +106,13 @@ def publish(site: Site, request: EvaluateRequest) -> None:
         "format": FORMAT,
         "experiment": request.experiment.key,
         "site": site.name,
-        "catalogue": site.hello().catalogue,
         "round": str(request.round),
+        "catalogue": site.catalogue,
+        "threshold": json.dumps(site.data.manifest.source.get("threshold")),
     }
-    tensors = {f"{SHARED}{name}": value.contiguous() for name, value in request.shared.items()}
+    ids = np.frombuffer("\0".join(site.data.item_ids.tolist()).encode(), dtype=np.uint8)
+    tensors = {ITEMS: torch.from_numpy(ids.copy())}
+    tensors |= {f"{SHARED}{name}": value.contiguous() for name, value in request.shared.items()}
     if request.addressed:
         for name, value in request.addressed.items():
             tensors[f"{ADDRESSED}{name}"] = value.contiguous()
@@ -163,8 +173,10 @@ def load_published(state_folder: Path) -> Published:
     return Published(
         Experiment.from_key(about["experiment"]),
         about["site"],
-        about["catalogue"],
         int(about["round"]),
+        tensors[ITEMS].numpy().tobytes().decode().split("\0"),
+        catalogue=about["catalogue"],
+        threshold=json.loads(about["threshold"]),
         shared=parts[0],
         addressed=parts[1],
         which=tensors.get(WHICH, nobody).numpy(),

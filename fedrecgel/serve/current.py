@@ -58,14 +58,16 @@ class Current:
             raise RunError(self._reason or "no model yet")
         return model
 
-    def refresh(self) -> bool:
-        """Take over what is new; whether there was something."""
+    def refresh(self, *, must: bool = False) -> bool:
+        """Take over what is new; whether there was something. ``must``: raise what prevents it."""
         stamp = self._place.stamp()
         if stamp == self._stamp:
             return False
         try:
             model = self._place.load()
         except FedRecError as error:
+            if must:
+                raise
             # Not noted as seen: a file that is half written now may be whole in a second.
             if str(error) != self._reason:
                 self._reason = str(error)

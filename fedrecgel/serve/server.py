@@ -3,6 +3,7 @@
 import ipaddress
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ class Server:
         self._current.close()
 
 
-def run_until_told(server: Server) -> None:
+def run_until_told(server: Server, on_start: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully."""
     told = threading.Event()
 
@@ -125,6 +126,7 @@ def run_until_told(server: Server) -> None:
     before = {s: signal.signal(s, tell) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
         server.start()
+        on_start()
         # A wait without an end would keep Python from running the handler on some systems.
         while not told.wait(3600.0):
             pass

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedrecgel.client.published import Published
 from fedrecgel.client.store import ArrayStore
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.algorithms.fit import FIT_ROUNDS, fit_private
@@ -19,6 +20,7 @@ from fedrecgel.common.errors import ConfigError, DataError, RunError
 from fedrecgel.common.evaluation import ItemLists, PersonalView, top_k
 from fedrecgel.common.hashing import user_keys
 from fedrecgel.common.interactions import Interactions, Ints
+from fedrecgel.common.requests import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
 from fedrecgel.simulation.personal import PersonalModel
@@ -109,6 +111,25 @@ class Result:
         """Shared tensors of the chosen round."""
         return self.server.shared
 
+    def published(self) -> Published:
+        """The run's model as sites keep it, for all users of the data set."""
+        head, data = self._head, self.data
+        experiment = Experiment(
+            head["experiment"], head["algorithm"], head["settings"], data.num_items, data.hash
+        )
+        download = self._download(np.arange(data.num_users))
+        return Published(
+            experiment,
+            "all users",
+            self.round,
+            data.item_ids.tolist(),
+            self.shared,
+            data.hash,
+            addressed=download.addressed,
+            which=download.rows(data.num_users).numpy(),
+            keys=data.user_keys,
+        )
+
     def recommend(self, user: str, k: int = 10, *, repeat: bool = False) -> list[Recommendation]:
         """The ``k`` best items for a user of the data set.
 
@@ -164,7 +185,7 @@ class Result:
             default users have the private parameters that the chosen round found them with, which
             may be old, or the initial ones.
         """
-        trained = self._store().chosen(np.arange(self.data.num_users)) > 0
+        trained = self.store().chosen(np.arange(self.data.num_users)) > 0
         users = np.flatnonzero(np.diff(self.data.train_offsets) > 0)
         report = build_report(
             self.data,
@@ -227,10 +248,11 @@ class Result:
         return self.algorithm.evaluation_download(self.server, torch.from_numpy(numbers))
 
     def _private(self, users: Ints) -> State:
-        kept, found = self._store().load_chosen(users)
+        kept, found = self.store().load_chosen(users)
         return self.algorithm.fill_private(self.data.user_keys[users], kept, found)
 
-    def _store(self) -> ArrayStore:
+    def store(self) -> ArrayStore:
+        """Private state of the users, by data set index."""
         if not (self._folder.private / "store.json").is_file():
             raise RunError(
                 f"{self._folder.private} is missing: private state was removed; run again"
