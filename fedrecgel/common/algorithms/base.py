@@ -6,6 +6,7 @@ own.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrecgel.common.config import Config
+from fedrecgel.common.config import Config, Scalar
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.evaluation import PersonalView
 from fedrecgel.common.hashing import Keys, uniform_cohort
@@ -132,6 +133,11 @@ class Algorithm(ABC, Generic[ConfigT]):
     config_class: ClassVar[type[Config]]
     reduce: ClassVar[Literal["sum", "per-user"]] = "sum"
     """Whether the server needs the sum of the updates, or each user's own."""
+    citation: ClassVar[str] = ""
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {}
+    """The few settings that matter most and values to try: what `fedrecgel.compare` tunes."""
+    scored_with: ClassVar[str] = "shared and own private tensors"
+    """Which model users are scored with, in a few words for the table of `fedrecgel.compare`."""
     tensors: Tensors
     """Declared in ``__init__``: what may happen to which tensor."""
 

@@ -6,6 +6,7 @@ and the same exchange without sharpness-awareness: a client sends the gradient o
 tensors, the server averages it over the users and takes one optimiser step.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.algorithms.view import ScorerView
 from fedrecgel.common.blocks import cut_blocks
-from fedrecgel.common.config import Config, setting
+from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.optimizers import SERVER_OPTIMIZERS, adam_state, adam_step, server_optimizer
@@ -70,6 +71,15 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
     of its Adam. The radii of `radii` make the gradients sharpness-aware
     (`fedrecgel.common.sharpness`).
     """
+
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "server-optimizer": ("adagrad",),
+        "server-lr": (0.1, 0.2, 0.4),
+        "item-weight-decay": (1e-5, 3e-5, 1e-4),
+        "private-weight-decay": (1e-3, 3e-3, 1e-2),
+        "num-negatives": (4, 8, 16),
+    }
+    scored_with: ClassVar[str] = "global items, own vector"
 
     @property
     def radii(self) -> tuple[float, float]:
@@ -226,4 +236,8 @@ class FedNCF(GradientAlgorithm[FedNCFConfig]):
     """`GradientAlgorithm` with plain gradients."""
 
     name: ClassVar[str] = "fedncf"
+    citation: ClassVar[str] = (
+        "Perifanis, Efraimidis: Federated Neural Collaborative Filtering, Knowledge-Based Systems "
+        "242, 2022, arXiv 2106.04405"
+    )
     config_class: ClassVar[type[Config]] = FedNCFConfig

@@ -38,6 +38,10 @@ class FedRecGEL(GradientAlgorithm[FedRecGELConfig]):
     """`GradientAlgorithm` with sharpness-aware gradients in both groups."""
 
     name: ClassVar[str] = "fedrecgel"
+    citation: ClassVar[str] = (
+        "Yu, Feng, Li, Zhang, Wang, Chen: Sharpness-Aware Minimization for Generalized Embedding "
+        "Learning in Federated Recommendation, WWW 2026, arXiv 2603.11503"
+    )
     config_class: ClassVar[type[Config]] = FedRecGELConfig
 
     @property
