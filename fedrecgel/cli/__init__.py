@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     from fedrecgel.cli import (
         data,
         demo,
+        deploy,
         difference,
         evaluate,
         export,
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         evaluate,
         difference,
         store,
+        deploy,
     ):
         command.add_parser(commands)
     return parser

@@ -1,0 +1,82 @@
+"""The one-shot of a compose file: keys for every container, and made data if none are given.
+
+Every folder below ``keys`` is a volume of its own, so that a container mounts its keys and no
+other's. Beside the folders of `fedrecgel.deploy.certificates` there are ``server-app`` and
+``NAME-app`` for executors, who need the authority's certificate and the secret that they share with
+their SuperLink or SuperNode but none of its keys, and ``public`` for whoever registers nodes. Doing
+it again changes nothing, but renews certificates that are about to expire.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fedrecgel.common.data.prepare import prepare
+from fedrecgel.deploy.certificates import expiry, make_certificates
+from fedrecgel.deploy.sites import CATALOGUE, INTERACTIONS, write_sites
+from fedrecgel.deploy.start import check_writable
+
+RENEW = timedelta(days=30)
+"""A certificate that is valid for less is renewed."""
+
+USERS = 200
+"""Users of made data."""
+
+
+def make_keys(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) -> None:
+    """Fill the folders below ``keys``.
+
+    Raises
+    ------
+    DeployError
+        When a folder does not take files, or holds an authority that has expired.
+    """
+    folders = ["authority", "public", "superlink", "server-app", *sites]
+    check_writable(keys / name for name in [*folders, *(f"{site}-app" for site in sites)])
+    make_certificates(
+        keys,
+        sites,
+        superlink_names=superlink_names,
+        existing="renew" if _expires(keys, ["superlink", *sites]) else "keep",
+    )
+    _copy(keys / "authority", keys / "public", "ca.crt")
+    _copy(keys / "superlink", keys / "server-app", "ca.crt", "superexec.secret")
+    for site in sites:
+        _copy(keys / site, keys / f"{site}-app", "ca.crt", "superexec.secret")
+        shutil.copy(keys / site / "node.pub", keys / "public" / f"{site}.pub")
+
+
+def make_data(folder: Path, sites: Sequence[str]) -> bool:
+    """Invent interactions for ``folder/SITE`` and their ``folder/catalogue``; False if there.
+
+    Raises
+    ------
+    DeployError
+        When a folder does not take files.
+    """
+    catalogue = folder / "catalogue"
+    targets = [folder / site for site in sites]
+    check_writable([catalogue, *targets])
+    if all((target / INTERACTIONS).exists() for target in targets):
+        return False
+    with tempfile.TemporaryDirectory() as scratch:
+        data = prepare("synthetic", Path(scratch) / "data", users=USERS)
+        for made, target in zip(write_sites(data, Path(scratch), sites), targets, strict=True):
+            shutil.copy(made.file, target)
+        shutil.copy(Path(scratch) / CATALOGUE, catalogue)
+    return True
+
+
+def _expires(keys: Path, machines: Sequence[str]) -> bool:
+    found = [keys / name / "tls.crt" for name in machines]
+    soon = datetime.now(UTC) + RENEW
+    return any(path.exists() and expiry(path) < soon for path in found)
+
+
+def _copy(source: Path, target: Path, *names: str) -> None:
+    for name in names:
+        temporary = target / f".{name}.tmp"
+        shutil.copy2(source / name, temporary)
+        temporary.replace(target / name)
