@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fedrecgel.common.errors import FedRecError
     from fedrecgel.common.records import initial_arrays, settings_record
     from fedrecgel.server.strategy import FedRecStrategy
+    from fedrecgel.simulation.compare.report import Comparison
+    from fedrecgel.simulation.compare.study import compare
     from fedrecgel.simulation.personal import PersonalModel
     from fedrecgel.simulation.result import Result
     from fedrecgel.simulation.run import simulate
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Comparison": "fedrecgel.simulation.compare.report",
     "Config": "fedrecgel.common.config",
     "Dataset": "fedrecgel.common.data.dataset",
     "FedRecError": "fedrecgel.common.errors",
     "FedRecStrategy": "fedrecgel.server.strategy",
     "PersonalModel": "fedrecgel.simulation.personal",
     "Result": "fedrecgel.simulation.result",
+    "compare": "fedrecgel.simulation.compare.study",
     "initial_arrays": "fedrecgel.common.records",
     "make_config": "fedrecgel.common.algorithms.registry",
     "prepare": "fedrecgel.common.data.prepare",
@@ -48,12 +52,14 @@ _WHERE = {
 }
 
 __all__ = [
+    "Comparison",
     "Config",
     "Dataset",
     "FedRecError",
     "FedRecStrategy",
     "PersonalModel",
     "Result",
+    "compare",
     "initial_arrays",
     "make_config",
     "prepare",

@@ -51,6 +51,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from fedrecgel.cli import (
+        ask,
+        compare,
         data,
         demo,
         deploy,
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         prepare,
         recommend,
         references,
+        serve,
         simulate,
         store,
     )
@@ -77,7 +80,10 @@ def _parser() -> argparse.ArgumentParser:
         export,
         evaluate,
         difference,
+        compare,
         store,
+        serve,
+        ask,
         deploy,
     ):
         command.add_parser(commands)
