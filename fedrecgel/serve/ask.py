@@ -1,0 +1,93 @@
+"""A small client of the service: what ``fedrecgel ask`` calls, and an example for others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from fedrecgel.common.errors import FedRecError
+from fedrecgel.serve.recommender_pb2 import RecommendRequest, ScoredItem, ScoreRequest, Source
+from fedrecgel.serve.recommender_pb2_grpc import RecommenderStub
+
+TIMEOUT = 10.0
+"""Seconds to wait for an answer, and for a server that is just starting."""
+
+
+class Client:
+    """A connection to a server.
+
+    Parameters
+    ----------
+    address
+        ``host:port`` or ``unix:PATH``.
+    ca
+        PEM file of the authority that certified the server; None: no TLS.
+    pair
+        PEM files of this client's certificate and key, where the server asks for one.
+
+    Raises
+    ------
+    FedRecError
+        From every call that fails, with the server's line.
+    """
+
+    def __init__(
+        self, address: str, ca: Path | None = None, pair: tuple[Path, Path] | None = None
+    ) -> None:
+        self._address = address
+        if ca is None:
+            self._channel = grpc.insecure_channel(address)
+        else:
+            cert, key = (None, None) if pair is None else (path.read_bytes() for path in pair)
+            credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key, cert)
+            self._channel = grpc.secure_channel(address, credentials)
+        self._stub = RecommenderStub(self._channel)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._channel.close()
+
+    def recommend(
+        self, user: str, k: int = 10, *, exclude: Sequence[str] = (), repeat: bool = False
+    ) -> dict[str, Any]:
+        """``items`` (best first), ``source``, and the model that answered."""
+        request = RecommendRequest(user=user, k=k, exclude=exclude, repeat=repeat)
+        return self._plain(self._stub.Recommend, request)
+
+    def score(self, user: str, items: Sequence[str]) -> dict[str, Any]:
+        """The same of given items, in their order."""
+        return self._plain(self._stub.Score, ScoreRequest(user=user, items=items))
+
+    def _plain(self, call: Any, request: Any) -> dict[str, Any]:  # noqa: ANN401 - gRPC has no types
+        try:
+            reply = call(request, timeout=TIMEOUT, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise FedRecError(f"{self._address}: {_line(error)}") from None
+        return {
+            "source": Source.Name(reply.source).removeprefix("SOURCE_").lower(),
+            "model": {
+                "experiment": reply.model.experiment,
+                "algorithm": reply.model.algorithm,
+                "round": reply.model.round,
+            },
+            "items": [_item(item) for item in reply.items],
+        }
+
+
+def _item(item: ScoredItem) -> dict[str, Any]:
+    return {"item": item.item, "score": item.score, "estimated": item.estimated}
+
+
+def _line(error: Any) -> str:  # noqa: ANN401
+    if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+        return f"no answer in {TIMEOUT:.0f} seconds ({error.details()}); is the server there?"
+    return f"{error.details()} ({error.code().name})"
