@@ -71,13 +71,22 @@ class Group:
     _source: "Minibatches" = field(repr=False)
 
     def blocks(self) -> Iterator[Block]:
-        """Minibatches in order: one of each user that has one left.
+        """Minibatches of all epochs in order: one of each user that has one left.
 
         ``index`` (U, S) counts over the flattened local rows. Entries of the padding weigh 0 and
         read the last row; so does all of a user who has no minibatch left in this epoch.
         """
-        for number in range(self._source.epochs):
-            yield from self._epoch(self._source.epoch(number))
+        for epoch in self.epochs():
+            yield from epoch
+
+    def epochs(self) -> Iterator[Iterator[Block]]:
+        """The same, epoch after epoch."""
+        source = self._source
+        if source.one_each:
+            blocks = list(self._epoch(source.epoch(0)))
+            yield from (iter(blocks) for _ in range(source.epochs))
+        else:
+            yield from (self._epoch(source.epoch(number)) for number in range(source.epochs))
 
     def _epoch(self, epoch: Epoch) -> Iterator[Block]:
         source, width = self._source, self.items.shape[1]
@@ -178,7 +187,8 @@ class Minibatches:
         """Positions in ``items`` of all touched rows of these users, one after the other."""
         lengths = np.diff(self.offsets)[users]
         before = np.cumsum(lengths) - lengths
-        return np.arange(lengths.sum()) + np.repeat(self.offsets[users] - before, lengths)
+        places: Ints = np.arange(lengths.sum()) + np.repeat(self.offsets[users] - before, lengths)
+        return places
 
     def groups(self, rows: int, dtype: torch.dtype, device: torch.device) -> Iterator[Group]:
         """Groups of at most ``rows`` padded local rows (0: what suits the device).

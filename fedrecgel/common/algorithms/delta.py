@@ -14,7 +14,7 @@ is the same, 52.6 for eta = 0.1 on ML-100K. The same number does on a larger cat
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -30,8 +30,8 @@ from fedrecgel.common.state import State, Update, move, resolve_device, take_use
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaConfig(Config):
-    """Settings of algorithms that send the change of an item table."""
+class LocalConfig(Config):
+    """Settings of algorithms whose clients step their own copy of an item table."""
 
     embedding_dim: int = setting(32, "size of the embeddings", low=1)
     init_std: float = setting(0.1, "standard deviation of initial embeddings", low=0)
@@ -44,9 +44,39 @@ class DeltaConfig(Config):
         "item-lr * batch-size (published eta on M items: item-lr = eta * 80 * M / 256)",
         low=0,
     )
+
+    @property
+    def item_rate(self) -> float:
+        """Learning rate of item rows on the mean loss of a minibatch."""
+        return self.item_lr * self.batch_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaConfig(LocalConfig):
+    """Settings of algorithms that send the change of an item table to have it averaged."""
+
     row_average: bool = setting(
         False, "average a row over the users who touched it, not over all of the round"
     )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `DeltaAlgorithm.tune` found for a group of users.
+
+    Attributes
+    ----------
+    own
+        New private state, stacked.
+    losses : (U,)
+        Mean loss over the user's minibatches, each before its step.
+    dense
+        Sums over the users of shared tensors other than the table.
+    """
+
+    own: State
+    losses: Tensor
+    dense: State = field(default_factory=dict)
 
 
 DeltaConfigT = TypeVar("DeltaConfigT", bound=DeltaConfig)
@@ -61,7 +91,7 @@ class DeltaAlgorithm(Algorithm[DeltaConfigT]):
     @property
     def item_rate(self) -> float:
         """Learning rate of item rows on the mean loss of a minibatch."""
-        return self.config.item_lr * self.config.batch_size
+        return self.config.item_rate
 
     @property
     def counted(self) -> frozenset[str]:
@@ -69,9 +99,7 @@ class DeltaAlgorithm(Algorithm[DeltaConfigT]):
         return frozenset({"touched"} if self.config.row_average else ())
 
     @abstractmethod
-    def tune(
-        self, group: Group, rows: Tensor, own: State, data: Interactions, round: int
-    ) -> tuple[State, Tensor]:
+    def tune(self, group: Group, rows: Tensor, own: State, data: Interactions, round: int) -> Tuned:
         """Step the private state and the local rows of a group of users over their minibatches.
 
         Parameters
@@ -82,10 +110,6 @@ class DeltaAlgorithm(Algorithm[DeltaConfigT]):
             Private state of the users, stacked. Read only.
         data
             Interactions of all users of the round; the group's are at ``group.users``.
-
-        Returns
-        -------
-        The new private state, and the users' mean losses (U,) before the steps.
         """
 
     def init_server(self) -> ServerState:
@@ -128,23 +152,26 @@ class DeltaAlgorithm(Algorithm[DeltaConfigT]):
         table = move(download.shared, device)[self.table]
         sums = table.new_zeros((len(touched), table.shape[1]))
         result = {name: torch.empty_like(value) for name, value in private.items()}
+        dense: State = {}
         loss = 0.0
         for group in batches.groups(self.config.block_size, self.dtype, device):
             start = table[group.items]
             rows = start.clone()
             own = move(take_users(private, torch.from_numpy(group.users)), device)
-            state, losses = self.tune(group, rows, own, data, round)
+            tuned = self.tune(group, rows, own, data, round)
             place = torch.from_numpy(place_of[batches.entries(group.users)]).to(device)
             sums.index_add_(0, place, (rows - start)[group.valid])
-            for name, value in state.items():
+            for name, value in tuned.own.items():
                 result[name][group.users] = value.to(result[name].device)
-            loss += float(losses.double().sum())
+            for name, value in tuned.dense.items():
+                dense[name] = dense[name] + value.cpu() if name in dense else value.cpu()
+            loss += float(tuned.losses.double().sum())
         index = torch.from_numpy(touched)
         found = {self.table: (index, sums.cpu())}
         if self.config.row_average:
             count = np.bincount(place_of, minlength=len(touched))[:, None]
             found["touched"] = (index, torch.from_numpy(count).to(self.dtype))
-        return Update(found, {}, data.num_users, loss, len(batches.items)), result
+        return Update(found, dense, data.num_users, loss, len(batches.items)), result
 
     def minibatches(self, data: Interactions, round: int) -> Minibatches:
         """The users' samples of a round."""

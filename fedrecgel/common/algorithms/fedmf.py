@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Download
-from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig
+from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
 from fedrecgel.common.config import Config
 from fedrecgel.common.hashing import Keys
@@ -53,9 +53,7 @@ class FedMF(DeltaAlgorithm[FedMFConfig]):
         user = normal_users(keys, config.embedding_dim, config.init_std, config.seed)
         return {"user": user.to(self.dtype)}
 
-    def tune(
-        self, group: Group, rows: Tensor, own: State, data: Interactions, round: int
-    ) -> tuple[State, Tensor]:
+    def tune(self, group: Group, rows: Tensor, own: State, data: Interactions, round: int) -> Tuned:
         """See `DeltaAlgorithm.tune`."""
         user = own["user"]
         losses = user.new_zeros(len(user))
@@ -68,7 +66,7 @@ class FedMF(DeltaAlgorithm[FedMFConfig]):
             step = self.item_rate * residual.unsqueeze(-1) * user.unsqueeze(1)
             put(rows, block, some - step)
             user = user - self.config.local_lr * by_user
-        return {"user": user}, losses / group.steps
+        return Tuned({"user": user}, losses / group.steps)
 
     def personal_view(self, download: Download, private: State) -> LinearView:
         """See `Algorithm.personal_view`: the global table and the user's own vector."""

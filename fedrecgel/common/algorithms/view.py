@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Algorithm
-from fedrecgel.common.evaluation import PersonalView
+from fedrecgel.common.evaluation import BUDGET, PersonalView
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.evaluation import BUDGET
 from fedrecgel.common.scorers.base import Scorer
 from fedrecgel.common.state import State, size_of
 
