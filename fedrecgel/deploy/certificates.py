@@ -76,7 +76,7 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_private(folder / "ca.key", _pem(key))
+        write_private(folder / "ca.key", _pem(key))
         (folder / "ca.crt").write_bytes(_encoded(certificate))
         return cls(certificate, key)
 
@@ -212,12 +212,12 @@ def _make_machine(
     certificate, key = authority.issue(names, days=days)
     (folder / "ca.crt").write_bytes(_encoded(authority.certificate))
     (folder / "tls.crt").write_bytes(certificate)
-    _write_private(folder / "tls.key", key)
+    write_private(folder / "tls.key", key)
     if not (folder / "superexec.secret").exists():
-        _write_private(folder / "superexec.secret", secrets.token_hex(32).encode())
+        write_private(folder / "superexec.secret", secrets.token_hex(32).encode())
     if with_node_key and not (folder / "node").exists():
         private, public = make_node_key(folder.name)
-        _write_private(folder / "node", private)
+        write_private(folder / "node", private)
         (folder / "node.pub").write_bytes(public)
 
 
@@ -315,7 +315,7 @@ def _encoded(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write beside the target with mode 0600 from the first byte, then take its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)

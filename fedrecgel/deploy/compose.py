@@ -7,6 +7,7 @@ What a container may reach and read is the point of the file::
     server-app   server; run folders, the catalogue; the executor's secret, no key
     site-1       its link and its inner network; its own keys; no data
     site-1-app   its inner network alone; the site's interactions (read-only), its private state
+    site-1-serve as site-1-app, with a certificate of its own; started on request
 
 No network leads outside. On Flower 1.39 the SuperLink's API, through which runs are started,
 listens on the server's network alone: a site reaches the port for sites and nothing else.
@@ -20,6 +21,7 @@ from pathlib import Path
 import fedrecgel
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy import compose_parts as parts
 from fedrecgel.deploy.sites import CATALOGUE, write_sites
 
 MAX_SITES = 12
@@ -81,17 +83,19 @@ def compose_text(sites: Sequence[str], source: Source | None = None, context: st
         The project's checkout, relative to the compose file; empty: the image is there already.
     """
     source = source or Source()
-    parts = [
-        _HEAD.replace("BUILD\n", _BUILD.replace("CONTEXT", context) if context else ""),
+    blocks = [
+        parts.HEAD.replace("BUILD\n", parts.BUILD.replace("CONTEXT", context) if context else ""),
         _set_up(sites, source),
-        _SUPERLINK.replace("    LINKS\n", "".join(f"      {name}-link: {{}}\n" for name in sites)),
-        _REGISTER.replace("SITES", ", ".join(sites)),
-        _SERVER_APP.replace("CATALOGUE", source.catalogue),
-        _COMMAND_LINE,
-        *(_SITE.replace("NAME", name).replace("DATA", source.site(name)) for name in sites),
+        parts.SUPERLINK.replace(
+            "    LINKS\n", "".join(f"      {name}-link: {{}}\n" for name in sites)
+        ),
+        parts.REGISTER.replace("SITES", ", ".join(sites)),
+        parts.SERVER_APP.replace("CATALOGUE", source.catalogue),
+        parts.COMMAND_LINE,
+        *(parts.SITE.replace("NAME", name).replace("DATA", source.site(name)) for name in sites),
         _ends(sites, source),
     ]
-    return "\n".join(parts)
+    return "\n".join(blocks)
 
 
 def write_compose(
@@ -144,133 +148,6 @@ def build_context(out: Path) -> str:
     return os.path.relpath(found, out.resolve()) if found else ""
 
 
-_HEAD = """\
-# Made by `fedrecgel deploy compose`; docs/how-to/containers.md says how to use and change it.
-#
-#   docker compose up --detach --wait        start; the first time builds the image
-#   docker compose run --rm run rounds=5     train
-#   docker compose down                      stop; with --volumes also forget everything
-#
-# FLWR            the Flower of all containers: 1.39 (gRPC, default) or 1.42 (HTTP)
-# FEDRECGEL_USER  user and group that all containers run as; volumes keep their first owner
-name: ${COMPOSE_PROJECT_NAME:-fedrecgel}
-
-x-container: &container
-  image: fedrecgel:flwr-${FLWR:-1.39}
-BUILD
-  user: ${FEDRECGEL_USER:-10001:10001}
-  read_only: true
-  tmpfs: ["/tmp:mode=1777,size=256m"]
-  shm_size: 64m
-  init: true
-  cap_drop: [ALL]
-  security_opt: ["no-new-privileges:true"]
-  pids_limit: 256
-  cpus: 2.0
-  mem_limit: 512m
-  restart: unless-stopped
-  logging: {driver: json-file, options: {max-size: 5m, max-file: "3"}}
-
-# One look costs a millisecond: a connection to the port, closed again.
-x-listening: &listening
-  interval: 3s
-  timeout: 3s
-  retries: 3
-  start_period: 90s
-
-services:"""
-
-_BUILD = """\
-  build:
-    context: CONTEXT
-    dockerfile: deploy/Dockerfile
-    args:
-      FLWR: ${FLWR:-1.39}.*
-"""
-
-_SUPERLINK = """\
-  superlink:
-    <<: *container
-    command: [deploy, start, superlink, --keys, /keys, --database, /state/superlink.db,
-              --api-bind, superlink-api]
-    depends_on:
-      set-up: {condition: service_completed_successfully}
-    healthcheck:
-      <<: *listening
-      test: [CMD, bash, -c, "</dev/tcp/superlink-api/8000"]
-    stop_grace_period: 15s
-    networks:
-      server: {aliases: [superlink-api]}
-    LINKS
-    volumes: ["superlink-keys:/keys:ro", "superlink-state:/state"]
-"""
-
-_REGISTER = """\
-  register:
-    <<: *container
-    restart: "no"
-    command: [deploy, register, --superlink, "superlink-api:8000", --keys, /keys, SITES]
-    depends_on:
-      superlink: {condition: service_healthy}
-    networks: [server]
-    volumes: ["public-keys:/keys:ro"]
-"""
-
-_SERVER_APP = """\
-  server-app:
-    <<: *container
-    mem_limit: 1g
-    command: [deploy, start, superexec, --address, "superlink-api:8000", --keys, /keys,
-              --writable, /runs, --readable, /data/catalogue.json]
-    depends_on:
-      superlink: {condition: service_healthy}
-    healthcheck:
-      <<: *listening
-      test: [CMD, bash, -c, "</dev/tcp/superlink-api/8000"]
-    networks: [server]
-    volumes: ["server-app-keys:/keys:ro", "CATALOGUE:ro", "runs:/runs"]
-"""
-
-_COMMAND_LINE = """\
-  # docker compose run --rm run rounds=5 seed=1
-  run:
-    <<: *container
-    profiles: [tools]
-    restart: "no"
-    command: []
-    entrypoint: [fedrecgel, deploy, run, --superlink, "superlink-api:8000", --keys, /keys,
-                 --app, /app, "catalogue=/data/catalogue.json", "out=/runs/{time}"]
-    networks: [server]
-    volumes: ["public-keys:/keys:ro", "runs:/runs:ro"]
-"""
-
-_SITE = """\
-  NAME:
-    <<: *container
-    command: [deploy, start, supernode, --superlink, superlink, --keys, /keys, --site, NAME,
-              --interactions, /data/interactions.csv, --state, /state/private]
-    depends_on:
-      register: {condition: service_completed_successfully}
-    healthcheck:
-      <<: *listening
-      test: [CMD, bash, -c, "</dev/tcp/127.0.0.1/9094"]
-    networks: [NAME-link, NAME]
-    volumes: ["NAME-keys:/keys:ro"]
-  NAME-app:
-    <<: *container
-    mem_limit: 1g
-    command: [deploy, start, superexec, --address, "NAME:9094", --keys, /keys,
-              --writable, /state/private, --readable, /data/interactions.csv]
-    depends_on:
-      NAME: {condition: service_healthy}
-    healthcheck:
-      <<: *listening
-      test: [CMD, bash, -c, "</dev/tcp/NAME/9094"]
-    networks: [NAME]
-    volumes: ["NAME-app-keys:/keys:ro", "DATA:/data:ro", "NAME-state:/state"]
-"""
-
-
 def _set_up(sites: Sequence[str], source: Source) -> str:
     made = () if source.folder else ("--synthetic", "/data")
     command = ["deploy", "set-up", "--keys", "/keys", "--superlink-name", API_HOST, *made, *sites]
@@ -288,7 +165,8 @@ def _set_up(sites: Sequence[str], source: Source) -> str:
 
 def _key_folders(sites: Sequence[str]) -> list[str]:
     apps = [f"{name}-app" for name in ("server", *sites)]
-    return ["authority", "public", "superlink", *sites, *apps]
+    serve = [f"{name}-serve" for name in sites]
+    return ["authority", "public", "superlink", *sites, *apps, *serve]
 
 
 def _ends(sites: Sequence[str], source: Source) -> str:

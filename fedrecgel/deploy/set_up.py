@@ -3,8 +3,9 @@
 Every folder below ``keys`` is a volume of its own, so that a container mounts its keys and no
 other's. Beside the folders of `fedrecgel.deploy.certificates` there are ``server-app`` and
 ``NAME-app`` for executors, who need the authority's certificate and the secret that they share with
-their SuperLink or SuperNode but none of its keys, and ``public`` for whoever registers nodes. Doing
-it again changes nothing, but renews certificates that are about to expire.
+their SuperLink or SuperNode but none of its keys, ``NAME-serve`` with a certificate for the site's
+recommendations, and ``public`` for whoever registers nodes. Doing it again changes nothing, but
+renews certificates that are about to expire.
 """
 
 import shutil
@@ -14,7 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedrecgel.common.data.prepare import prepare
-from fedrecgel.deploy.certificates import expiry, make_certificates
+from fedrecgel.deploy.certificates import (
+    LOOPBACK,
+    Authority,
+    expiry,
+    make_certificates,
+    write_private,
+)
 from fedrecgel.deploy.sites import CATALOGUE, INTERACTIONS, write_sites
 from fedrecgel.deploy.start import check_writable
 
@@ -34,7 +41,8 @@ def make_keys(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) 
         When a folder does not take files, or holds an authority that has expired.
     """
     folders = ["authority", "public", "superlink", "server-app", *sites]
-    check_writable(keys / name for name in [*folders, *(f"{site}-app" for site in sites)])
+    folders += [f"{site}-{kind}" for site in sites for kind in ("app", "serve")]
+    check_writable(keys / name for name in folders)
     make_certificates(
         keys,
         sites,
@@ -43,8 +51,11 @@ def make_keys(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) 
     )
     _copy(keys / "authority", keys / "public", "ca.crt")
     _copy(keys / "superlink", keys / "server-app", "ca.crt", "superexec.secret")
+    authority = Authority.open(keys / "authority")
     for site in sites:
         _copy(keys / site, keys / f"{site}-app", "ca.crt", "superexec.secret")
+        _copy(keys / site, keys / f"{site}-serve", "ca.crt")
+        _certify(keys / f"{site}-serve", authority)
         shutil.copy(keys / site / "node.pub", keys / "public" / f"{site}.pub")
 
 
@@ -67,6 +78,15 @@ def make_data(folder: Path, sites: Sequence[str]) -> bool:
             shutil.copy(made.file, target)
         shutil.copy(Path(scratch) / CATALOGUE, catalogue)
     return True
+
+
+def _certify(folder: Path, authority: Authority) -> None:
+    """A certificate for a server that is dialled by the folder's name."""
+    if (folder / "tls.key").exists() and not _expires(folder.parent, [folder.name]):
+        return
+    certificate, key = authority.issue([folder.name, *LOOPBACK])
+    write_private(folder / "tls.key", key)
+    (folder / "tls.crt").write_bytes(certificate)
 
 
 def _expires(keys: Path, machines: Sequence[str]) -> bool:

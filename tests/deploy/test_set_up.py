@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.deploy.certificates import expiry, make_certificates
@@ -21,7 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     # As volumes are mounted: the folders are there and empty.
-    for name in ("superlink", *SITES, *(f"{site}-app" for site in SITES)):
+    for name in ("superlink", *SITES, *(f"{site}-app" for site in SITES), "site-1-serve"):
         (tmp_path / "keys" / name).mkdir(parents=True)
     make_keys(tmp_path / "keys", SITES, ["superlink-api"])
     return tmp_path / "keys"
@@ -34,6 +35,16 @@ def test_executors_get_the_secret_of_their_node_and_no_key(keys: Path) -> None:
     assert secrets == {(keys / site / "superexec.secret").read_bytes() for site in SITES}
     assert len(secrets) == 2
     assert (keys / "site-1-app" / "superexec.secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_site_serves_with_a_certificate_of_its_own(keys: Path) -> None:
+    assert {path.name for path in (keys / "site-1-serve").iterdir()} == {
+        *("ca.crt", "tls.crt", "tls.key")
+    }
+    certificate = x509.load_pem_x509_certificate((keys / "site-1-serve" / "tls.crt").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "site-1-serve" in names.get_values_for_type(x509.DNSName)
+    assert (keys / "site-1-serve" / "tls.key").stat().st_mode & 0o777 == 0o600
 
 
 def test_who_registers_nodes_gets_public_keys_alone(keys: Path) -> None:
