@@ -16,7 +16,7 @@ from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, mak
 from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.hashing import mix, user_keys
 from fedrecgel.common.interactions import Interactions
-from fedrecgel.common.records import Hello
+from fedrecgel.common.greeting import Hello
 from fedrecgel.common.state import State, Update
 from fedrecgel.simulation.grid import InProcessGrid
 

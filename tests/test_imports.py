@@ -26,6 +26,7 @@ KNOW_FLOWER = {
     "client/app.py",
     "client/stock.py",
     "common/array_codec.py",
+    "common/greeting.py",
     "common/records.py",
     "server/app.py",
     "server/evaluation.py",

@@ -101,8 +101,10 @@ def test_only_declared_tensors_and_stated_counts_travel(captured: Captured) -> N
     assert shapes.keys() == shared
 
     for request, reply in captured.grid.of_type("query"):
-        assert len(request) == 0
+        assert list(request) == ["query"]
+        assert set(request["query"]) == {"run"} | VERSION
         fields = {"site", "users", "num_items", "catalogue", "validation_users", "parts"} | VERSION
+        fields |= {"test_users", "unknown", "fingerprint"}
         assert list(reply) == ["hello"]
         assert set(reply["hello"]) == fields
 
@@ -440,6 +442,6 @@ def test_settings_in_a_message_are_those_of_the_config(captured: Captured) -> No
     """The experiment names no path and no host, only an opaque id, settings and sizes."""
     for request, _ in captured.grid.of_type("train"):
         experiment = json.loads(request["request"]["experiment"])
-        assert set(experiment) == {"id", "algorithm", "settings", "num_items"}
+        assert set(experiment) == {"id", "algorithm", "settings", "num_items", "catalogue"}
         assert experiment["settings"] == captured.run.config.to_flat()
         assert make_config(experiment["algorithm"], experiment["settings"]) == captured.run.config

@@ -1,7 +1,8 @@
 """The Flower ClientApp: messages in, messages out; everything else is in the modules beside it.
 
-``node-config`` (or ``run-config``) names the data set, the folder for private state and the share
-of the users (`fedrecgel.client.site.open_site`).
+``node-config`` names the node's own file of interactions, its name and its state folder
+(`fedrecgel.client.own_data`); or it (or ``run-config``) names a prepared data set, the folder for
+private state and the share of the users (`fedrecgel.client.site.open_site`).
 """
 
 import functools
@@ -12,16 +13,19 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedrecgel.client.evaluator import evaluate
+from fedrecgel.client.own_data import open_own_data
 from fedrecgel.client.site import Site, algorithm_of, open_site
 from fedrecgel.client.stock import evaluate_stock, is_stock, train_stock
 from fedrecgel.client.trainer import train
 from fedrecgel.common.errors import FedRecError
+from fedrecgel.common.greeting import Query
 from fedrecgel.common.records import (
     pack_metrics,
     pack_train_reply,
     unpack_evaluate_request,
     unpack_train_request,
 )
+from fedrecgel.common.requests import Experiment
 
 app = ClientApp()
 
@@ -53,17 +57,18 @@ def answered(handler: Handler) -> Handler:
 @answered
 def on_query(message: Message, context: Context) -> Message:
     """Say which site this is and how many users it hosts."""
-    return Message(_site(context).hello().pack(), reply_to=message)
+    site = _site(context, Query.unpack(message.content))
+    return Message(site.hello().pack(), reply_to=message)
 
 
 @app.train()
 @answered
 def on_train(message: Message, context: Context) -> Message:
     """Train some of the users; reply with the sum of their shared gradients."""
-    site = _site(context)
     if is_stock(message):
-        return Message(train_stock(message, context, site), reply_to=message)
+        return Message(train_stock(message, context, _site(context)), reply_to=message)
     request = unpack_train_request(message.content)
+    site = _site(context, request.experiment)
     reply = train(site, request)
     tensors = algorithm_of(request, site).tensors
     return Message(pack_train_reply(reply, tensors), reply_to=message)
@@ -75,9 +80,13 @@ def on_evaluate(message: Message, context: Context) -> Message:
     """Evaluate all users; reply with sums of metrics."""
     if is_stock(message):
         return Message(evaluate_stock(message, context, _site(context)), reply_to=message)
-    sums = evaluate(_site(context), unpack_evaluate_request(message.content))
+    request = unpack_evaluate_request(message.content)
+    sums = evaluate(_site(context, request.experiment), request)
     return Message(pack_metrics(sums), reply_to=message)
 
 
-def _site(context: Context) -> Site:
-    return open_site(dict(context.node_config), dict(context.run_config))
+def _site(context: Context, asked: Query | Experiment | None = None) -> Site:
+    node = {key: value for key, value in context.node_config.items() if value != ""}
+    if "data" not in node and node.keys() & {"site", "interactions"}:
+        return open_own_data(node, asked)
+    return open_site(node, dict(context.run_config))

@@ -1,6 +1,7 @@
 """A node's own side: which users it hosts, their interactions, and where their private state is."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,9 +15,10 @@ from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
 from fedrecgel.common.evaluation import HeldOut, held_out
+from fedrecgel.common.greeting import Hello
 from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.item_lists import ItemLists, join_lists
-from fedrecgel.common.records import Hello, refuse_undeclared
+from fedrecgel.common.records import refuse_undeclared
 from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainRequest
 from fedrecgel.common.state import State
 
@@ -64,7 +66,7 @@ class Site:
             return data
         parts = [ItemLists(*self.data.held_out(split)) for split in ("validation", "test")]
         barred = join_lists(*parts).select(self.users[slots])
-        return replace(data, barred=(barred.items, barred.offsets))
+        return replace(data, barred=(barred.items, np.asarray(barred.offsets, np.int64)))
 
     def held_out(self, split: str) -> HeldOut:
         """Held-out items of the users, by slot."""
@@ -75,22 +77,28 @@ class Site:
             everyone.excluded.select(self.users),
         )
 
+    @property
+    def catalogue(self) -> str:
+        """Says to which items in which order the interactions refer."""
+        return self.data.manifest.hash
+
     def hello(self) -> Hello:
         """What the server learns at the start."""
-        validation = int((self.data.validation_items[self.users] >= 0).sum())
-        catalogue = self.data.manifest.hash
-        return Hello(
-            self.name, len(self.users), self.data.num_items, catalogue, validation, self.parts
+        validation, test = (
+            int((items[self.users] >= 0).sum())
+            for items in (self.data.validation_items, self.data.test_items)
         )
+        users, items = len(self.users), self.data.num_items
+        return Hello(self.name, users, items, self.catalogue, validation, self.parts, test)
 
     def store(self, experiment: Experiment, template: State) -> PrivateStore:
         """Private state of this experiment; the folder is shared by the sites of one machine."""
         return _open_store(
-            self.state_folder, experiment.id, self.data.num_users, _Template(template)
+            self.state_folder, experiment.id, self.data.num_users, StateShape(template)
         )
 
 
-class _Template:
+class StateShape:
     """A state that hashes by its shapes, so that an open store can be found again."""
 
     def __init__(self, state: State) -> None:
@@ -101,35 +109,35 @@ class _Template:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Template) and self._key == other._key
+        return isinstance(other, StateShape) and self._key == other._key
 
 
 @lru_cache(maxsize=4)
-def _open_store(folder: Path, experiment: str, num_users: int, template: _Template) -> ArrayStore:
-    return ArrayStore(folder, experiment, num_users, template.state)
+def _open_store(folder: Path, experiment: str, num_users: int, shape: StateShape) -> ArrayStore:
+    return ArrayStore(folder, experiment, num_users, shape.state)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _held_out(data: Dataset, split: str) -> HeldOut:
     """Held-out items of all users of a data set, for all nodes of a process."""
     return held_out(data, split)
 
 
-@lru_cache(maxsize=4)
-def _open_data(path: str, version: int) -> Dataset:
+@lru_cache(maxsize=64)
+def open_data(path: str, version: int) -> Dataset:
     """One data set for all nodes of a process; ``version`` changes when the folder is remade."""
     return Dataset.load(path)
 
 
 @lru_cache(maxsize=100_000)
 def _open_site(path: str, version: int, part: int, parts: int, state_folder: str) -> Site:
-    data = _open_data(path, version)
+    data = open_data(path, version)
     first, last = (data.num_users * p // parts for p in (part, part + 1))
     width = len(str(parts - 1))
     return Site(f"site-{part:0{width}d}", data, first, last, Path(state_folder), parts)
 
 
-def open_site(node_config: dict[str, object], run_config: dict[str, object]) -> Site:
+def open_site(node_config: Mapping[str, object], run_config: Mapping[str, object]) -> Site:
     """The site that a node's configuration names.
 
     The data set is ``data`` (node-config before run-config), the folder for private state
@@ -192,6 +200,10 @@ def algorithm_of(request: TrainRequest | EvaluateRequest, site: Site) -> Algorit
         raise FederationError(
             f"{site.name} has a catalogue of {site.data.num_items} items, the server one of "
             f"{experiment.num_items}; prepare both from the same data"
+        )
+    if experiment.catalogue not in ("", site.catalogue):
+        raise FederationError(
+            f"{site.name} has another catalogue than the server; prepare both from the same data"
         )
     algorithm = _algorithm(experiment.key)
     refuse_undeclared(request.shared, algorithm.tensors.shared)

@@ -57,7 +57,8 @@ class _Asked:
             values.update(record)
         config = _config(values, site)
         run = f"flower-run-{message.metadata.run_id}"
-        experiment = Experiment(run, config.algorithm, config.to_flat(), site.data.num_items)
+        items, catalogue = site.data.num_items, site.catalogue
+        experiment = Experiment(run, config.algorithm, config.to_flat(), items, catalogue)
         round = int(values.get("server-round", 1))
         # FedAdam and its like turn float32 weights into float64 ones.
         given, dtype = unpack_state(arrays), DTYPES[config.dtype]

@@ -7,7 +7,6 @@ accident.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,69 +24,8 @@ from fedrecgel.common.requests import EvaluateRequest, Experiment, TrainReply, T
 from fedrecgel.common.state import State, Tensors, Update, to_tensor
 
 CPU = torch.device("cpu")
-MESSAGES = 1
+MESSAGES = 2
 """Number of the format of all messages; raised when a record's names or meaning change."""
-MOST_USERS = 100_000_000
-"""Users that a node may claim to host: the server keeps numbers for each of them."""
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A node's answer to the first query.
-
-    Attributes
-    ----------
-    site
-        Name of the node; the server numbers users by (site, slot).
-    users
-        How many users it can train: those with at least one interaction.
-    num_items, catalogue
-        Size and hash of the catalogue its interactions refer to.
-    validation_users
-        How many of the users have a validation item.
-    parts
-        Into how many sites the node's data set is divided.
-    """
-
-    site: str
-    users: int
-    num_items: int
-    catalogue: str
-    validation_users: int
-    parts: int = 1
-
-    def pack(self) -> RecordDict:
-        """As Flower records."""
-        values: dict[str, Any] = {**vars(self), **_spoken()}
-        return RecordDict({"hello": ConfigRecord(values)})
-
-    @classmethod
-    def unpack(cls, content: RecordDict) -> "Hello":
-        """From Flower records.
-
-        Raises
-        ------
-        FederationError
-            When the node runs another version.
-        """
-        record = dict(_part(content, ConfigRecord, "hello"))
-        _refuse_other_version(record, f"node '{record.get('site', '?')}'", "the server")
-        fields = {
-            "site": str,
-            "users": int,
-            "num_items": int,
-            "catalogue": str,
-            "validation_users": int,
-            "parts": int,
-        }
-        if {name: type(value) for name, value in record.items()} != fields:
-            raise ReplyError("the node's answer to the first query has other fields than expected")
-        hello = cls(**record)
-        if min(hello.users, hello.num_items, hello.validation_users) < 0:
-            raise ReplyError("the node's answer to the first query holds negative counts")
-        if hello.users > MOST_USERS or hello.validation_users > hello.users:
-            raise ReplyError("the node claims more users than a node may host")
-        return hello
 
 
 def refuse_undeclared(names: Iterable[str], declared: frozenset[str]) -> None:
@@ -138,7 +76,7 @@ def pack_train_request(request: TrainRequest, shared: ArrayRecord) -> RecordDict
 def unpack_train_request(content: RecordDict) -> TrainRequest:
     """From Flower records; tensors share the message's memory."""
     experiment, values = _read_head(content)
-    users = _part(content, ArrayRecord, "users")
+    users = record_of(content, ArrayRecord, "users")
     return TrainRequest(
         experiment,
         int(values["round"]),
@@ -162,7 +100,7 @@ def pack_evaluate_request(request: EvaluateRequest, shared: ArrayRecord) -> Reco
 def unpack_evaluate_request(content: RecordDict) -> EvaluateRequest:
     """From Flower records; tensors share the message's memory."""
     experiment, values = _read_head(content)
-    users = _part(content, ArrayRecord, "users")
+    users = record_of(content, ArrayRecord, "users")
     return EvaluateRequest(
         experiment,
         accepted=from_array(users["accepted"]),
@@ -210,8 +148,8 @@ def unpack_train_reply(content: RecordDict, tensors: Tensors) -> TrainReply:
         When the reply has parts or names that it may not have. Shapes and values are not judged
         here (`fedrecgel.server.acceptance`).
     """
-    arrays = _part(content, ArrayRecord, "update")
-    metrics = _part(content, MetricRecord, "metrics")
+    arrays = record_of(content, ArrayRecord, "update")
+    metrics = record_of(content, MetricRecord, "metrics")
     columns = [metrics.get(name) for name in ("users", "loss", "touched")]
     if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
         raise ReplyError("metrics of the reply are missing or of unequal length")
@@ -249,7 +187,7 @@ def pack_metrics(values: dict[str, float | int]) -> RecordDict:
 
 def unpack_metrics(content: RecordDict) -> dict[str, float | int]:
     """Sums of metrics from Flower records."""
-    record = _part(content, MetricRecord, "metrics")
+    record = record_of(content, MetricRecord, "metrics")
     values = {name: value for name, value in record.items() if isinstance(value, int | float)}
     if len(values) != len(record) or not np.isfinite(list(values.values())).all():
         raise ReplyError("metrics of the reply are not finite numbers")
@@ -281,7 +219,7 @@ def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str 
 def _head(
     experiment: Experiment, values: dict[str, Any], shared: ArrayRecord, addressed: State
 ) -> RecordDict:
-    record = ConfigRecord({"experiment": experiment.key, **_spoken(), **values})
+    record = ConfigRecord({"experiment": experiment.key, **spoken(), **values})
     content = RecordDict({"request": record, "shared": shared})
     if addressed:
         content["addressed"] = pack_state(addressed)
@@ -289,8 +227,8 @@ def _head(
 
 
 def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
-    record = dict(_part(content, ConfigRecord, "request"))
-    _refuse_other_version(record, "the server", "this node")
+    record = dict(record_of(content, ConfigRecord, "request"))
+    refuse_other_version(record, "the server", "this node")
     try:
         experiment = Experiment.from_key(str(record.pop("experiment")))
     except (KeyError, TypeError, ValueError):
@@ -300,21 +238,22 @@ def _read_head(content: RecordDict) -> tuple[Experiment, dict[str, Any]]:
     return experiment, record
 
 
-def _spoken() -> dict[str, Any]:
+def spoken() -> dict[str, Any]:
+    """What every first record says: the version that packed it."""
     return {"version": __version__, "messages": MESSAGES}
 
 
-def _refuse_other_version(record: dict[str, Any], they: str, we: str) -> None:
+def refuse_other_version(record: dict[str, Any], they: str, we: str) -> None:
     """Take the version out of a record; another one may compute other numbers."""
-    theirs = {name: record.pop(name, "before 0.1.0") for name in _spoken()}
-    if theirs != _spoken():
+    theirs = {name: record.pop(name, "before 0.1.0") for name in spoken()}
+    if theirs != spoken():
         raise FederationError(
             f"{they} runs fedrecgel {theirs['version']} (messages {theirs['messages']}), {we} "
             f"{__version__} (messages {MESSAGES}); install the same version on both"
         )
 
 
-def _part(content: RecordDict, kind: type, name: str) -> Any:  # noqa: ANN401 - of that kind
+def record_of(content: RecordDict, kind: type, name: str) -> Any:  # noqa: ANN401 - of that kind
     """A record by name. Flower's views by kind would be made anew for every look."""
     record = content.get(name)
     if not isinstance(record, kind):
@@ -337,4 +276,4 @@ def _integers(values: dict[str, Ints]) -> ArrayRecord:
 
 
 def _unpack_state(content: RecordDict, name: str) -> State:
-    return unpack_state(_part(content, ArrayRecord, name)) if name in content else {}
+    return unpack_state(record_of(content, ArrayRecord, name)) if name in content else {}

@@ -15,6 +15,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from fedrecgel.common.config import Config, kebab
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, FedRecError
 from fedrecgel.server.exchange import Failure
@@ -50,6 +51,7 @@ class RunOptions:
     algorithm: str = "fedrecgel"
     preset: str = "tuned"
     data: str = ""
+    catalogue: str = ""
     state: str = ""
     out: str = ""
     min_nodes: int = 1
@@ -77,6 +79,7 @@ HELP = {
     "algorithm": "fedrecgel or fedncf",
     "preset": "tuned or paper: settings to start from",
     "data": "folder made by fedrecgel prepare; nodes may name their own in node-config",
+    "catalogue": "file that nodes with interactions of their own prepare them by",
     "state": "folder of the nodes' private state; default: OUT/private",
     "out": "run folder to make, an absolute path",
     "min-nodes": "nodes to wait for",
@@ -118,6 +121,7 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
         backend="flower",
         overwrite=options.overwrite,
         resume=options.resume,
+        catalogue=Catalogue.load(options.catalogue) if options.catalogue else None,
     )
     show = shown(session.config.rounds)
     with session.writing():
@@ -126,7 +130,8 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
         nodes = len(wait_for_nodes(grid, options.min_nodes, options.wait, quiet=QUIET))
         session.head["nodes"] = nodes
         strategy = session.strategy(
-            min_nodes=nodes,
+            # Who names a number can do without the others; else all that are there must answer.
+            min_nodes=options.min_nodes if "min-nodes" in named else nodes,
             wait=options.wait,
             on_round=show.on_round,
             on_failure=show.on_failure,

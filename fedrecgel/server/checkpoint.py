@@ -171,6 +171,16 @@ def restore_last(run: Path, federation: Federation) -> int:
     return found[0].round
 
 
+def last_experiment(run: Path) -> Experiment | None:
+    """What `restore_last` will go on with, if there is anything."""
+    for path in _folders(run / FOLDER):
+        try:
+            return Checkpoint(path).experiment
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            continue
+    return None
+
+
 MAY_CHANGE = frozenset(
     {"rounds", "patience", "round-timeout", "device", "block-size", "memory-limit"}
 )

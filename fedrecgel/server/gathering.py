@@ -7,7 +7,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedrecgel.common.errors import FederationError, ReplyError
-from fedrecgel.common.records import Hello
+from fedrecgel.common.greeting import Hello, Query
 from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.history import Tally
 
@@ -52,7 +52,7 @@ def wait_for_nodes(
         sleep(0.1)
 
 
-def ask_nodes(grid: Grid, least: int, wait: float, tally: Tally) -> dict[int, Hello]:
+def ask_nodes(grid: Grid, query: Query, least: int, wait: float, tally: Tally) -> dict[int, Hello]:
     """What each node hosts, by its number; nodes that do not answer are counted in ``tally``.
 
     Raises
@@ -61,7 +61,8 @@ def ask_nodes(grid: Grid, least: int, wait: float, tally: Tally) -> dict[int, He
         When fewer than ``least`` nodes come or answer.
     """
     nodes = wait_for_nodes(grid, least, wait)
-    messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+    content = dict(query.pack())
+    messages = [Message(RecordDict(content), node, MessageType.QUERY) for node in nodes]
     # Thousands of simulated nodes share a few processes: they take their time, but do answer.
     replies = exchange(grid, messages, wait, tally.add, renew=True)
     hellos: dict[int, Hello] = {}

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.errors import FederationError
+from fedrecgel.common.greeting import Hello
 from fedrecgel.common.hashing import uniform_cohort
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.records import Hello
 from fedrecgel.common.requests import NEVER
 
 
@@ -36,8 +37,8 @@ class Roster:
         The last round whose update was accepted, for each user; 0 = none.
     """
 
-    def __init__(self, hellos: dict[int, Hello]) -> None:
-        self._check(hellos)
+    def __init__(self, hellos: dict[int, Hello], catalogue: Catalogue | None = None) -> None:
+        self._check(hellos, catalogue.hash if catalogue else "")
         self.members: list[Member] = []
         first = 0
         for node_id, hello in sorted(hellos.items(), key=lambda pair: pair[1].site):
@@ -74,10 +75,16 @@ class Roster:
         return [(member, users[a:b]) for member, a, b in parts if b > a]
 
     @staticmethod
-    def _check(hellos: dict[int, Hello]) -> None:
+    def _check(hellos: dict[int, Hello], catalogue: str) -> None:
         if sum(hello.users for hello in hellos.values()) == 0:
             raise FederationError(
                 "no node hosts a user with training interactions; check their data"
+            )
+        other = [hello.site for hello in hellos.values() if hello.catalogue != catalogue]
+        if catalogue and other:
+            raise FederationError(
+                f"site '{sorted(other)[0]}' does not use the catalogue that the server sends; give "
+                "the node a file of its own (interactions=FILE) in place of prepared data"
             )
         names = [hello.site for hello in hellos.values()]
         twice = (
@@ -89,6 +96,14 @@ class Roster:
             raise FederationError(
                 f"two nodes call themselves '{sorted(twice)[0]}'; give each site its own name"
             )
+        prints: dict[str, str] = {}
+        for hello in sorted(hellos.values(), key=lambda hello: hello.site):
+            first = prints.setdefault(hello.fingerprint or hello.site, hello.site)
+            if first != hello.site:
+                raise FederationError(
+                    f"sites '{first}' and '{hello.site}' have the very same data: their users "
+                    "would count twice; give each its own file"
+                )
         parts = sorted({hello.parts for hello in hellos.values()})
         if len(parts) > 1:
             raise FederationError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.config import Config
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.common.presets import preset_config
@@ -29,12 +30,15 @@ class Session:
         Content of ``config.json``.
     resume
         Whether the folder's run goes on.
+    catalogue
+        For nodes with a file of their own.
     """
 
     config: Config
     head: dict[str, Any]
     folder: RunFolder
     resume: bool
+    catalogue: Catalogue | None = None
 
     @classmethod
     def begin(
@@ -49,6 +53,7 @@ class Session:
         backend: str,
         overwrite: bool = False,
         resume: bool = False,
+        catalogue: Catalogue | None = None,
     ) -> "Session":
         """Make the folder, or open it to resume; None stands for the folder's own or the default.
 
@@ -58,6 +63,8 @@ class Session:
             The data set, where this machine has it.
         nodes
             How many there will be, if that is known.
+        catalogue
+            For nodes with a file of their own.
 
         Raises
         ------
@@ -77,8 +84,8 @@ class Session:
         if resume:
             config = make_config(algorithm, {**head["settings"], **settings})
         else:
-            name = dataset.name if dataset is not None else ""
-            config = preset_config(algorithm, preset, name, settings)
+            known = dataset or catalogue
+            config = preset_config(algorithm, preset, known.name if known else "", settings)
         if dataset is not None:
             message_sizes(config, dataset.num_items).refuse_large()
         head = {
@@ -93,7 +100,9 @@ class Session:
         if dataset is not None:
             path = str(dataset.path.resolve()) if dataset.path else None
             head["data"] = {"path": path, "name": dataset.name, "hash": dataset.hash}
-        return cls(config, head, folder or RunFolder.create(out, overwrite), resume)
+        if catalogue is not None:
+            head["catalogue"] = {"name": catalogue.name, "hash": catalogue.hash}
+        return cls(config, head, folder or RunFolder.create(out, overwrite), resume, catalogue)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -138,6 +147,7 @@ class Session:
             run_folder=self.folder.path,
             resume=self.resume,
             stop=stop,
+            catalogue=self.catalogue,
         )
         return strategy
 

@@ -15,13 +15,15 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
+from fedrecgel.common.greeting import Query
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.common.requests import Experiment
 from fedrecgel.common.sizes import message_sizes
 from fedrecgel.common.state import State
-from fedrecgel.server.checkpoint import restore_last, write_checkpoint
+from fedrecgel.server.checkpoint import last_experiment, restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
@@ -55,6 +57,8 @@ class FedRecStrategy(Strategy):
         Go on from the last checkpoint of ``run_folder``, if there is one.
     stop
         Asked after each round; True saves a checkpoint and raises `Stopped`.
+    catalogue
+        Sent to nodes that have a file of their own, which they prepare by it.
 
     Attributes
     ----------
@@ -81,6 +85,7 @@ class FedRecStrategy(Strategy):
         run_folder: Path | None = None,
         resume: bool = False,
         stop: Callable[[], bool] | None = None,
+        catalogue: Catalogue | None = None,
     ) -> None:
         self.config = config
         self.min_nodes = min_nodes
@@ -90,6 +95,7 @@ class FedRecStrategy(Strategy):
         self.run_folder = run_folder
         self.resume = resume
         self.stop = stop or (lambda: False)
+        self.catalogue = catalogue
         self.outcome: Outcome | None = None
         self._sites: dict[int, str] = {}
         self._attempt = 0
@@ -208,7 +214,9 @@ class FedRecStrategy(Strategy):
         return len(since) >= patience
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
-        roster = Roster(ask_nodes(grid, self.min_nodes, self.wait, self._new_tally()))
+        query = Query(self._run_id(), self.catalogue)
+        tally = self._new_tally()
+        roster = Roster(ask_nodes(grid, query, self.min_nodes, self.wait, tally), self.catalogue)
         self._sites = {member.node_id: member.site for member in roster.members}
         message_sizes(self.config, roster.num_items).refuse_large()
         algorithm = make_algorithm(self.config, roster.num_items)
@@ -216,10 +224,19 @@ class FedRecStrategy(Strategy):
         if initial_arrays is not None:
             _load(server.shared, unpack_state(initial_arrays))
         experiment = Experiment(
-            uuid.uuid4().hex, self.config.algorithm, self.config.to_flat(), roster.num_items
+            query.run,
+            self.config.algorithm,
+            self.config.to_flat(),
+            roster.num_items,
+            roster.catalogue,
         )
         trained_items = np.zeros(roster.num_items, dtype=bool)
         return Federation(self.config, experiment, roster, algorithm, server, trained_items)
+
+    def _run_id(self) -> str:
+        """That of the run to go on with, or a new one."""
+        then = last_experiment(self.run_folder) if self.resume and self.run_folder else None
+        return then.id if then else uuid.uuid4().hex
 
     def _train(self, grid: Grid, round: int) -> dict[str, Any]:
         """Train until enough replies are good, each attempt with other users.

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedrecgel.common.errors import FederationError, FedRecError, ReplyError
+from fedrecgel.common.greeting import MOST_USERS, Hello, is_name
 from fedrecgel.common.records import (
-    MOST_USERS,
-    Hello,
     pack_evaluate_request,
     pack_metrics,
     pack_state,
@@ -57,7 +56,10 @@ def test_hello_round_trips(
     site: str, users: int, num_items: int, catalogue: str, validation: int
 ) -> None:
     hello = Hello(site, users, num_items, catalogue, validation)
-    if validation > users or users > MOST_USERS:
+    if not is_name(site):
+        with pytest.raises(ReplyError):
+            Hello.unpack(travelled(hello.pack()))
+    elif validation > users or users > MOST_USERS:
         with pytest.raises(ReplyError, match="more users than a node may host"):
             Hello.unpack(travelled(hello.pack()))
     else:

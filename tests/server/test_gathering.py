@@ -6,6 +6,7 @@ import pytest
 from flwr.app import Message
 
 from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.greeting import Query
 from fedrecgel.server import gathering
 from fedrecgel.server.exchange import exchange
 from fedrecgel.server.history import Tally
@@ -36,5 +37,5 @@ def test_nodes_are_waited_for_while_others_still_answer(
     monkeypatch.setattr(gathering, "exchange", with_clock)
     grid = federation(small_data, nodes=6).grid(Slow)
     tally = Tally(str, lambda site, failure: None)
-    assert len(gathering.ask_nodes(grid, 6, 1.0, tally)) == 6
+    assert len(gathering.ask_nodes(grid, Query(), 6, 1.0, tally)) == 6
     assert tally.reasons == {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrecgel.common.errors import FederationError
-from fedrecgel.common.records import Hello
+from fedrecgel.common.greeting import Hello
 from fedrecgel.server.roster import Roster, round_half_up
 
 

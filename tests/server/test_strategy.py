@@ -11,7 +11,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from fedrecgel.client.site import Site
 from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.errors import ConfigError, FederationError
-from fedrecgel.common.records import Hello, pack_state
+from fedrecgel.common.greeting import Hello
+from fedrecgel.common.records import pack_state
 from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.grid import InProcessGrid
 
