@@ -1,0 +1,200 @@
+"""``fedrecgel store``: what people can ask of a site, and the operator's one line."""
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from fedrecgel.cli import main
+from fedrecgel.client.sealing import read_key
+from fedrecgel.client.sqlite_store import SqliteStore
+from fedrecgel.client.store import RANK_FIELDS
+
+Capture = pytest.CaptureFixture[str]
+ABOUT = json.dumps({"id": "second", "algorithm": "fedncf", "settings": {"seed": 3}})
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Options of a store with two experiments: anna and bert in both, cleo in the first only."""
+    key, options = None, ["--state", str(tmp_path / "state")]
+    if request.param:
+        assert main(["store", "make-key", str(tmp_path / "key")]) == 0
+        key = read_key(tmp_path / "key")
+        options += ["--key-file", str(tmp_path / "key")]
+    for experiment, about, users in (("first", "", 3), ("second", ABOUT, 2)):
+        store = SqliteStore(
+            tmp_path / "state" / "private.sqlite",
+            experiment,
+            "site-1",
+            ("anna", "bert", "cleo"),
+            {"user": torch.zeros(2)},
+            key,
+            about=about,
+        )
+        everyone = np.arange(users)
+        for round in (1, 2, 3):
+            values = torch.arange(users)[:, None] + torch.tensor([round, 0.5])
+            kept = np.tile([[round - 1], [1]], users)
+            store.save(everyone, kept, round, {"user": values})
+        if experiment == "first":
+            ranks = np.zeros((users, RANK_FIELDS), np.int64)
+            store.finish(everyone, np.full(users, 2), ranks)
+        store.close()
+    return options
+
+
+def printed(words: list[str], capfd: Capture) -> str:
+    capfd.readouterr()
+    assert main(["store", *words]) == 0
+    found = capfd.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+def assert_refused(words: list[str], message: str, capfd: Capture) -> None:
+    capfd.readouterr()
+    assert main(["store", *words]) == 2
+    found = capfd.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert message in found.err
+
+
+def test_list_says_what_is_there(site: list[str], capfd: Capture) -> None:
+    found = json.loads(printed(["list", *site, "--json"], capfd))
+    assert found["site"] == "site-1"
+    assert found["encrypted"] == ("--key-file" in site)
+    assert found["bytes"] > 10_000
+    second, first = found["experiments"]
+    assert (second["experiment"], second["algorithm"], second["users"]) == ("second", "fedncf", 2)
+    assert (first["experiment"], first["algorithm"], first["users"]) == ("first", "", 3)
+    assert (first["rounds"], first["states"], first["chosen"]) == ([1, 3], 9, 3)
+    assert first["finished"] is not None
+    assert second["finished"] is None
+    text = printed(["list", *site], capfd)
+    assert text.count("\n") == 3
+    assert "second  fedncf  2 users  rounds 1..3" in text
+
+
+def test_list_needs_no_key_and_tells_no_user(site: list[str], capfd: Capture) -> None:
+    assert "anna" not in printed(["list", *site[:2]], capfd)
+
+
+def test_list_says_what_is_kept_of_a_user(site: list[str], capfd: Capture) -> None:
+    found = json.loads(printed(["list", *site, "--user", "cleo", "--json"], capfd))
+    assert found == [{"experiment": "first", "rounds": [1, 2, 3], "chosen": 2}]
+    text = printed(["list", *site, "--user", "anna"], capfd)
+    assert text == "second  rounds 1, 2, 3  chosen none\nfirst  rounds 1, 2, 3  chosen 2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "experiment", "round", "value"),
+    [
+        ([], "second", 3, 4.0),  # used last; nothing is chosen: the latest
+        (["--experiment", "first"], "first", 2, 3.0),  # the chosen one
+        (["--experiment", "first", "--round", "1"], "first", 1, 2.0),
+    ],
+)
+def test_export_writes_the_users_tensors_and_what_they_are(
+    site: list[str],
+    tmp_path: Path,
+    capfd: Capture,
+    more: list[str],
+    experiment: str,
+    round: int,
+    value: float,
+) -> None:
+    out = tmp_path / "bert.safetensors"
+    printed(["export", *site, "--user", "bert", "--out", str(out), *more], capfd)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with safe_open(out, "pt") as file:
+        metadata = file.metadata()
+        assert list(file.keys()) == ["user"]
+        assert file.get_tensor("user").tolist() == [value, 1.5]
+    about = metadata.pop("about")
+    assert json.loads(about) == (json.loads(ABOUT) if experiment == "second" else {})
+    assert metadata == {
+        "format": "fedrecgel-private-state 1",
+        "user": "bert",
+        "site": "site-1",
+        "experiment": experiment,
+        "round": str(round),
+    }
+    words = ["export", *site, "--user", "anna", "--out", str(out)]
+    assert_refused(words, "exists already; choose another --out or add --overwrite", capfd)
+    assert json.loads(printed([*words, "--overwrite", "--json"], capfd))["user"] == "anna"
+
+
+def test_forget_takes_a_user_out_of_every_experiment(site: list[str], capfd: Capture) -> None:
+    text = printed(["forget", *site, "--user", "anna"], capfd)
+    assert text == "user forgotten: gone from second, first\n"
+    for action in (["list"], ["forget"], ["export", "--out", "none"]):
+        assert_refused([*action, *site, "--user", "anna"], "holds nothing of user 'anna'", capfd)
+    found = json.loads(printed(["list", *site, "--json"], capfd))["experiments"]
+    assert [(one["users"], one["forgotten"]) for one in found] == [(1, 1), (2, 1)]
+    assert "1 forgotten" in printed(["list", *site], capfd)
+
+
+def test_forget_takes_a_user_out_of_one_experiment(site: list[str], capfd: Capture) -> None:
+    words = ["forget", *site, "--user", "anna", "--experiment", "second", "--json"]
+    assert json.loads(printed(words, capfd))["experiments"] == ["second"]
+    assert printed(["list", *site, "--user", "anna"], capfd).startswith("first  rounds 1, 2, 3")
+    message = "holds nothing of user 'anna' in experiment second"
+    assert_refused(words, message, capfd)
+
+
+def test_forget_takes_out_a_whole_experiment(site: list[str], capfd: Capture) -> None:
+    words = ["forget", *site, "--experiment", "first"]
+    assert printed(words, capfd) == "experiment forgotten: gone from first\n"
+    found = json.loads(printed(["list", *site, "--json"], capfd))["experiments"]
+    assert [one["experiment"] for one in found] == ["second"]
+    assert_refused(words, "holds nothing of experiment first", capfd)
+
+
+def test_what_cannot_be_done_is_one_line(site: list[str], tmp_path: Path, capfd: Capture) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    for words, message in (
+        (["list", *site, "--user", "zoe"], "holds nothing of user 'zoe'"),
+        (["export", *site, "--user", "zoe", *out], "holds nothing of user 'zoe'"),
+        (["forget", *site, "--user", "zoe"], "holds nothing of user 'zoe'"),
+        (["forget", *site], "give --user ID, --experiment ID, or both"),
+        (
+            ["export", *site, "--user", "cleo", "--experiment", "second", *out],
+            "holds no state of user 'cleo' in experiment second",
+        ),
+        (
+            ["export", *site, "--user", "cleo", "--round", "9", *out],
+            "holds rounds 1, 2, 3 of user 'cleo', not 9",
+        ),
+        (
+            ["export", *site, "--user", "cleo", "--out", str(tmp_path / "no" / "out")],
+            "cannot be written: No such file",
+        ),
+        (["list", "--state", str(tmp_path / "elsewhere")], "elsewhere is not there"),
+        (["list", "--state", str(tmp_path)], "private.sqlite is not there"),
+    ):
+        assert_refused(words, message, capfd)
+    assert not (tmp_path / "out").exists()
+    if "--key-file" in site:
+        words = ["forget", *site[:2], "--user", "anna"]
+        assert_refused(words, "is encrypted; give its key file", capfd)
+        assert_refused(["make-key", site[3]], "exists already", capfd)
+
+
+def test_make_key_says_what_to_do_with_it(tmp_path: Path, capfd: Capture) -> None:
+    assert "keep a copy elsewhere" in printed(["make-key", str(tmp_path / "key")], capfd)
+    found = json.loads(printed(["make-key", str(tmp_path / "two"), "--json"], capfd))
+    assert found == {"file": str(tmp_path / "two")}
+
+
+def test_an_action_is_needed(capfd: Capture) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["store"])
+    assert stopped.value.code == 2
+    assert capfd.readouterr().err.count("\n") == 1
