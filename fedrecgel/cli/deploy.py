@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedrecgel.cli import deploy_containers
+from fedrecgel.cli import deploy_containers, deploy_local
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
@@ -13,4 +13,5 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         description="Set up and run a federation of separate sites.",
     )
     below = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    deploy_local.add_parsers(below)
     deploy_containers.add_parsers(below)

@@ -19,6 +19,9 @@ CONNECTION = "deployment"
 SUCCESS = "finished:completed"
 """Status of a run that did what it should."""
 
+START = 60.0
+"""Seconds within which a run must begin."""
+
 Values = Mapping[str, str | int | float | bool]
 
 
@@ -91,13 +94,16 @@ class Operator:
 
         Parameters
         ----------
+        say
+            Gets the lines of the run's server app, without Flower's own but warnings.
         check
             Called now and then; what it raises ends the run.
 
         Raises
         ------
         DeployError
-            When the SuperLink refuses it or the run fails.
+            When the SuperLink refuses it, when it does not begin within `START` seconds, or when
+            it fails.
         """
         run, said = self.submit(app, run_config), list[str]()
         process = self.follow(run)
@@ -105,14 +111,20 @@ class Operator:
 
         def read() -> None:
             for line in process.stdout or ():
-                said.append(line.rstrip())
-                say(line.rstrip())
+                told = _told(line)
+                if told:
+                    said.append(told)
+                    say(told)
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
+            begin = time.monotonic() + START
             while process.poll() is None:
                 check()
+                if begin and time.monotonic() > begin:
+                    begin = 0.0
+                    self._must_have_begun(run)
                 time.sleep(0.3)
         except BaseException:
             self.stop_run(run)
@@ -122,11 +134,21 @@ class Operator:
             process.wait()
             reader.join(5)
             process.stdout.close()
-        status = next(r["status"] for r in self.runs() if str(r["run-id"]) == run)
+        status = self._status(run)
         if status != SUCCESS:
             errors = [line for line in said if "error:" in line.lower()]
             reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
             raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
+
+    def _must_have_begun(self, run: str) -> None:
+        if self._status(run).startswith("pending"):
+            raise DeployError(
+                f"the run has not begun after {START:g} s: no executor takes it; is the SuperExec "
+                "beside the SuperLink running, with the SuperLink's superexec.secret?"
+            )
+
+    def _status(self, run: str) -> str:
+        return next(str(r["status"]) for r in self.runs() if str(r["run-id"]) == run)
 
     def follow(self, run: str) -> "subprocess.Popen[str]":
         """A process that prints what the run's server app says, until the run ends."""
@@ -171,6 +193,13 @@ class Operator:
                 f"flwr {arguments[0]} got no answer within {timeout:g} s; is the SuperLink well?"
             ) from None
         return done.returncode, done.stdout + done.stderr
+
+
+def _told(line: str) -> str:
+    """A line of the server app; of Flower's own lines only warnings and errors."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
+    own = re.match(r"(INFO|DEBUG)\b\s*:|Using SuperLink|Successfully installed", plain)
+    return "" if own else re.sub(r"^(WARNING|ERROR)\s*:\s*", "", plain)
 
 
 def _reason(text: str) -> str:

@@ -66,7 +66,7 @@ class LocalDeployment:
         command = superlink_command(
             self.link, folder, self.folder / "flower.db", self.version, bind=HOST
         )
-        process = self._start("superlink", command)
+        process = self._start("superlink", command, 0)
         self._wait_healthy("superlink", self.link.api, folder)
         if speaks_grpc(self.version):
             probe(self.link.fleet(self.version), folder / "ca.crt")
@@ -75,7 +75,7 @@ class LocalDeployment:
     def start_server_executor(self) -> Process:
         """Start the SuperExec that runs server apps."""
         command = superexec_command(self.link.api, self.certificates / "superlink")
-        return self._start("superlink-exec", command)
+        return self._start("superlink-exec", command, 1)
 
     def start_supernode(self, site: LocalSite) -> Process:
         """Start a site's SuperNode; it connects by itself."""
@@ -84,13 +84,13 @@ class LocalDeployment:
         command = supernode_command(
             self.link, folder, site.node_config, self.version, bind=HOST, port=port
         )
-        return self._start(site.name, command)
+        return self._start(site.name, command, 2)
 
     def start_client_executor(self, site: str) -> Process:
         """Start the SuperExec that runs client apps, once its SuperNode answers."""
         folder, address = self.certificates / site, f"{HOST}:{self.ports[site]}"
         self._wait_healthy(site, address, folder)
-        return self._start(f"{site}-exec", superexec_command(address, folder))
+        return self._start(f"{site}-exec", superexec_command(address, folder), 3)
 
     def wait_online(self, count: int) -> None:
         """Wait until the SuperLink knows that so many nodes are connected."""
@@ -111,13 +111,13 @@ class LocalDeployment:
         """
         self.operator.run(app, run_config, say, self.processes.check)
 
-    def _start(self, name: str, command: Sequence[str]) -> Process:
+    def _start(self, name: str, command: Sequence[str], rank: int) -> Process:
         home = self.folder / "flower" / name
         home.mkdir(parents=True, exist_ok=True)
         variables = environment(home)
         # All sites share this machine's cores.
         variables.setdefault("OMP_NUM_THREADS", "1")
-        return self.processes.start(name, command, variables, self.folder)
+        return self.processes.start(name, command, variables, self.folder, rank)
 
     def _wait_healthy(self, name: str, address: str, certificates: Path) -> None:
         ca = certificates / "ca.crt"
@@ -126,7 +126,11 @@ class LocalDeployment:
 
 @contextmanager
 def deployment(
-    folder: Path, sites: Sequence[LocalSite], *, version: str | None = None
+    folder: Path,
+    sites: Sequence[LocalSite],
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    version: str | None = None,
 ) -> Iterator[LocalDeployment]:
     """Start a deployment, with certificates and keys of its own; stop it at the end.
 
@@ -134,6 +138,13 @@ def deployment(
     ----------
     folder
         Where certificates, logs and Flower's files go; certificates that are there are taken.
+    say
+        Told what is being done.
+
+    Raises
+    ------
+    DeployError
+        When a process does not start, ends, or does not answer in time; all are stopped then.
     """
     version = version or flower_version()
     folder = folder.resolve()
@@ -146,13 +157,16 @@ def deployment(
             folder / "flower" / "operator", link.api, folder / "certificates/superlink/ca.crt"
         )
         running = LocalDeployment(folder, version, link, operator, processes)
+        transport = "gRPC" if speaks_grpc(version) else "HTTP"
+        say(f"Flower {version}: SuperLink at {link.api}, {transport} with TLS for sites")
         running.start_superlink()
+        running.start_server_executor()
         for site in sites:
             operator.register(folder / "certificates" / site.name / "node.pub", site.name)
-        running.start_server_executor()
         for site in sites:
             running.start_supernode(site)
         for site in sites:
             running.start_client_executor(site.name)
         running.wait_online(len(sites))
+        say(f"{len(sites)} sites are online")
         yield running

@@ -1,4 +1,4 @@
-"""Processes that are started together, watched, and stopped in the opposite order."""
+"""Processes that are started together, watched, and stopped in an order."""
 
 import contextlib
 import os
@@ -28,6 +28,7 @@ class Process:
     name: str
     log: Path
     popen: "subprocess.Popen[bytes]"
+    rank: int
 
     def last_line(self) -> str:
         """The last thing that it said."""
@@ -48,7 +49,7 @@ class Process:
 
 
 class Processes:
-    """Starts processes; on leaving, stops all of them, the last one first.
+    """Starts processes; on leaving, stops all of them, those of the highest rank first.
 
     Each gets a session of its own, so that Ctrl-C in the terminal reaches this process alone and
     the order of stopping is ours: SuperNodes must say good-bye while their SuperLink still runs.
@@ -71,9 +72,14 @@ class Processes:
         self.stop()
 
     def start(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        rank: int = 0,
     ) -> Process:
-        """Start one; its output is appended to ``NAME.log``.
+        """Start one in ``folder``; its output is appended to ``NAME.log``.
 
         Raises
         ------
@@ -97,7 +103,7 @@ class Processes:
                     f"{command[0]} cannot be started ({error.strerror}); install Flower into the "
                     "Python that runs this"
                 ) from None
-        process = Process(name, path, popen)
+        process = Process(name, path, popen, rank)
         self.started.append(process)
         return process
 
@@ -133,22 +139,34 @@ class Processes:
                 )
             time.sleep(pause)
 
-    def stop(self) -> None:
-        """Ask each to end, the last one first; make it end after `PATIENCE`."""
-        while self.started:
-            process = self.started[-1]
-            _end(process.popen)
-            self.started.pop()
+    def stop(self, *names: str) -> None:
+        """Ask all, or these, to end, rank by rank; make them end after `PATIENCE`.
+
+        Ctrl-C while it waits makes them end at once.
+        """
+        chosen = [p for p in self.started if not names or p.name in names]
+        seconds = PATIENCE
+        for rank in sorted({process.rank for process in chosen}, reverse=True):
+            together = [process for process in chosen if process.rank == rank]
+            for process in together:
+                if process.popen.poll() is None:
+                    process.popen.terminate()
+            deadline = time.monotonic() + seconds
+            for process in together:
+                try:
+                    _end(process.popen, deadline - time.monotonic())
+                except KeyboardInterrupt:
+                    seconds = 0.0
+                    _end(process.popen, 0.0)
+                self.started.remove(process)
 
 
-def _end(popen: "subprocess.Popen[bytes]") -> None:
-    if popen.poll() is None:
-        popen.terminate()
-        try:
-            popen.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            popen.kill()
-            popen.wait()
+def _end(popen: "subprocess.Popen[bytes]", seconds: float) -> None:
+    try:
+        popen.wait(max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
     # What a SuperExec started is in its session: an app's process must not outlive it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(popen.pid, signal.SIGKILL)

@@ -1,0 +1,50 @@
+"""Whether a site can work with a SuperLink: reached, trusted, and of the same kind of Flower."""
+
+from pathlib import Path
+
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.flower import flower_version, speaks_grpc
+from fedrecgel.deploy.probe import flower_of, probe
+
+
+def check_superlink(address: str, ca: Path) -> str:
+    """One line of what was found.
+
+    Parameters
+    ----------
+    address
+        What the site's SuperNode is to dial, ``HOST:PORT``: the Fleet API on Flower 1.39, else the
+        SuperLink's one port.
+
+    Raises
+    ------
+    DeployError
+        In one line, when the site's SuperNode would try again for ever.
+    """
+    own = flower_version()
+    answer = probe(address, ca)
+    # The API tells its version; the gRPC Fleet port of 1.39 has none to ask.
+    theirs = flower_of(address, ca) if answer.protocol != "h2" else ""
+    if theirs and speaks_grpc(own) and not speaks_grpc(theirs):
+        raise DeployError(
+            f"versions differ: the SuperLink at {address} runs Flower {theirs}, which sites reach "
+            f"over HTTP, here is Flower {own}, which speaks gRPC; install flwr=={theirs} here"
+        )
+    if theirs and speaks_grpc(own):
+        raise DeployError(
+            f"{address} is the API of a SuperLink with Flower {theirs}; sites dial its Fleet API, "
+            "port 9092 unless told otherwise"
+        )
+    if theirs and speaks_grpc(theirs):
+        raise DeployError(
+            f"versions differ: the SuperLink at {address} runs Flower {theirs}, which sites reach "
+            f"over gRPC, here is Flower {own}, which speaks HTTP; install flwr=={theirs} here"
+        )
+    if not theirs and answer.protocol == "h2" and not speaks_grpc(own):
+        raise DeployError(
+            f"versions differ: {address} speaks gRPC, so the SuperLink runs Flower 1.39, here is "
+            f"Flower {own}; install flwr==1.39.0 here"
+        )
+    transport = "gRPC" if answer.protocol == "h2" else "HTTP"
+    version = f"Flower {theirs}" if theirs else "Flower 1.39"
+    return f"{address}: {transport} over {answer.tls}, {version}, certificate trusted; here {own}"
