@@ -41,12 +41,55 @@ LEARN = {
     "rounds": 40,
     "evaluate_every": 10,
 }
+NO_PENALTIES = {"sparsity": 0.0, "difference": 0.0}
+OWN: dict[str, dict[str, Any]] = {
+    "fedmf": {"item_lr": 0.1, "local_lr": 2.0},
+    "pfedrec": {"item_lr": 0.02, "local_lr": 3.0},
+    "fedrap": {"item_lr": 0.001, "local_lr": 5.0, "local_epochs": 3, **NO_PENALTIES},
+}
+"""Settings with which an algorithm learns the checkerboard, where they are not as in `LEARN`."""
+FLAT: dict[str, dict[str, Any]] = {"fedrap": {"weight_decay": 0.0}, "gpfedrec": {"pull": 0.0}}
+"""Settings without which nothing moves where the loss is flat."""
+LEARNED = {"user", "weight", "bias"}
+"""Private tensors that a step changes by a gradient."""
 
 
 def settings_for(name: str, **more: Any) -> dict[str, Any]:
     """The settings that the algorithm has."""
     known = ALGORITHMS[name].config_class.__dataclass_fields__
-    return {key: value for key, value in {**LEARN, **more}.items() if key in known}
+    settings = {**LEARN, **OWN.get(name, {}), **more}
+    return {key: value for key, value in settings.items() if key in known}
+
+
+def scorers_of(name: str) -> tuple[str, ...]:
+    """The scoring functions that can be chosen; one unnamed where there is no choice."""
+    has = "scorer" in ALGORITHMS[name].config_class.__dataclass_fields__
+    return ("dot", "neumf") if has else ("",)
+
+
+WITH_SCORER = [(name, scorer) for name in ALGORITHMS for scorer in scorers_of(name)]
+
+
+def flatten(server: ServerState, private: State) -> None:
+    """Logits of 100 and more for everything: the loss of positives alone is flat."""
+    shared = server.shared
+    last = max((name for name in private if name.startswith("mlp.")), default="")
+    if last:
+        private[last.replace("weight", "bias")].fill_(200.0)
+        private[last].zero_()
+    elif "bias" in private:
+        private["weight"].zero_()
+        private["bias"].fill_(200.0)
+    elif "output.bias" in shared:
+        private["user"].zero_()
+        shared["output.bias"].fill_(200.0)
+        shared["items"].zero_()
+    elif shared["items"].shape[1] > private["user"].shape[1]:
+        private["user"].zero_()
+        shared["items"][:, -1] = 200.0
+    else:
+        private["user"].fill_(5.0)
+        shared["items"].fill_(20.0)
 
 
 @pytest.fixture
@@ -119,31 +162,6 @@ class TestEveryAlgorithm:
         assert [line["users"] for line in run.lines] == [3, 3, 3]
         assert all(torch.isfinite(value).all() for value in outcome.best.shared.values())
 
-    @pytest.mark.parametrize("engine", ["block", "loop"])
-    @pytest.mark.parametrize("scorer", ["dot", "neumf"])
-    def test_a_zero_gradient_leaves_everything_as_it_is(
-        self, name: str, scorer: str, engine: str
-    ) -> None:
-        """U074: logits of 100 for positives make the loss flat; no division by the norm of 0."""
-        settings = settings_for(
-            name, scorer=scorer, engine=engine, num_negatives=0, dtype="float32"
-        )
-        algorithm = make_algorithm(make_config(name, settings), 4)
-        server, data = algorithm.init_server(), hand_made([[0, 1], [2]], 4)
-        private = algorithm.init_private(data.keys)
-        private["user"].zero_()
-        if scorer == "dot":
-            server.shared["items"][:, -1] = 200.0
-        else:
-            server.shared["output.bias"].fill_(200.0)
-            server.shared["items"].zero_()
-        updates, state = algorithm.update_users(Download(server.shared), private, data, 1)
-        (update,) = updates
-        assert update.loss == 0
-        assert not update.rows["items"][1].any()
-        assert not any(value.any() for value in update.dense.values())
-        assert torch.equal(state["user"], private["user"])
-
     def test_radii_and_norms_stay_finite_at_the_start(self, name: str) -> None:
         """All embeddings 0: the first private gradient of the dot product is exactly 0."""
         algorithm = make_algorithm(make_config(name, settings_for(name, init_std=0.0)), 6)
@@ -159,11 +177,13 @@ class TestEveryAlgorithm:
         other = make_algorithm(make_config(name, settings_for(name, seed=1)), 6)
         keys = user_keys(["a", "b", "c"])
         together, apart = algorithm.init_private(keys), algorithm.init_private(keys[1:2])
-        assert torch.equal(together["user"][1], apart["user"][0])
-        assert not torch.equal(together["user"], other.init_private(keys)["user"])
+        assert all(torch.equal(value[1], apart[key][0]) for key, value in together.items())
+        different = other.init_private(keys)
+        assert any(not torch.equal(value, different[key]) for key, value in together.items())
         one, two = algorithm.init_server().shared, algorithm.init_server().shared
         assert all(torch.equal(one[key], two[key]) for key in one)
-        assert not torch.equal(one["items"], other.init_server().shared["items"])
+        different = other.init_server().shared
+        assert any(not torch.equal(value, different[key]) for key, value in one.items())
 
     def test_declared_tensors_are_the_ones_there_are(self, name: str) -> None:
         algorithm = make_algorithm(make_config(name, settings_for(name)), 6)
@@ -172,10 +192,11 @@ class TestEveryAlgorithm:
         assert server.shared.keys() == tensors.shared
         assert private.keys() == tensors.private
         assert not tensors.shared & tensors.private
-        assert tensors.item_rows <= tensors.shared
+        assert tensors.item_rows <= tensors.sent
         updates, state = algorithm.update_users(Download(server.shared), private, data, 1)
         for update in updates:
-            assert update.rows.keys() | update.dense.keys() <= tensors.shared
+            assert update.rows.keys() == tensors.item_rows
+            assert update.rows.keys() | update.dense.keys() == tensors.sent
         assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in private.items()}
 
     @pytest.mark.parametrize("engine", ["block", "loop"])
@@ -201,23 +222,45 @@ class TestEveryAlgorithm:
         server, private = algorithm.init_server(), algorithm.init_private(data.keys)
         updates, _ = algorithm.update_users(Download(server.shared), private, data, 1)
         total = Update.total(updates)
-        index = total.rows["items"][0].tolist()
-        assert {7, 9, 400} <= set(index)
-        assert len(index) <= 9
-        assert index == sorted(set(index))
+        for name in algorithm.tensors.item_rows:
+            index = total.rows[name][0].tolist()
+            assert {7, 9, 400} <= set(index)
+            assert len(index) <= 9
+            assert index == sorted(set(index))
 
-    @pytest.mark.parametrize("scorer", ["dot", "neumf"])
-    def test_catalogue_and_candidates_give_the_same_scores(self, name: str, scorer: str) -> None:
-        settings = settings_for(name, scorer=scorer, dtype="float64")
-        algorithm = make_algorithm(make_config(name, settings), 9)
-        keys = user_keys(["a", "b"])
-        private, server = algorithm.init_private(keys), algorithm.init_server()
+
+@pytest.mark.parametrize("engine", ["block", "loop"])
+@pytest.mark.parametrize(("name", "scorer"), WITH_SCORER)
+def test_a_zero_gradient_leaves_everything_as_it_is(name: str, scorer: str, engine: str) -> None:
+    """U074: logits of 100 for positives make the loss flat; no division by the norm of 0."""
+    more = {"scorer": scorer, "engine": engine, "num_negatives": 0, "dtype": "float32"}
+    settings = settings_for(name, **more, **FLAT.get(name, {}))
+    algorithm = make_algorithm(make_config(name, settings), 4)
+    server, data = algorithm.init_server(), hand_made([[0, 1], [2]], 4)
+    private = algorithm.init_private(data.keys)
+    flatten(server, private)
+    updates, state = algorithm.update_users(Download(server.shared), private, data, 1)
+    for update in updates:
+        assert update.loss == 0
+        assert not any(rows.any() for _, rows in update.rows.values())
+        assert not any(value.any() for value in update.dense.values())
+    assert all(torch.equal(state[key], private[key]) for key in LEARNED & private.keys())
+
+
+@pytest.mark.parametrize(("name", "scorer"), WITH_SCORER)
+def test_catalogue_and_candidates_give_the_same_scores(name: str, scorer: str) -> None:
+    settings = settings_for(name, scorer=scorer, dtype="float64")
+    algorithm = make_algorithm(make_config(name, settings), 9)
+    data = hand_made([[0, 1, 2], [3]], 9)
+    private, server = algorithm.init_private(data.keys), algorithm.init_server()
+    users = torch.tensor([1, 0])
+    items = torch.tensor([[8, 0, 3], [1, 1, 2]])
+    for _ in range(2):  # never trained, and trained
         view = algorithm.personal_view(Download(server.shared), private)
         assert (view.num_users, view.num_items) == (2, 9)
-        users = torch.tensor([1, 0])
-        items = torch.tensor([[8, 0, 3], [1, 1, 2]])
         full = view.catalogue(users)
         assert torch.allclose(view.candidates(users, items), full.gather(1, items), atol=1e-12)
+        _, private = algorithm.update_users(Download(server.shared), private, data, 1)
 
 
 @pytest.mark.flower

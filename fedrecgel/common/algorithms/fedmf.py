@@ -12,6 +12,7 @@ One client's step on a minibatch of n samples, both groups from the same point:
     q_i <- q_i - item-lr * batch-size * c_i u
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
-from fedrecgel.common.config import Config
+from fedrecgel.common.config import Config, Scalar
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.initial import normal_users
 from fedrecgel.common.interactions import Interactions
@@ -41,6 +42,17 @@ class FedMF(DeltaAlgorithm[FedMFConfig]):
 
     name: ClassVar[str] = "fedmf"
     config_class: ClassVar[type[Config]] = FedMFConfig
+    citation: ClassVar[str] = (
+        "Chai et al.: Secure Federated Matrix Factorization, IEEE Intelligent Systems 36, 2021, "
+        "arXiv 1906.05108"
+    )
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "item_lr": (2.0, 5.0, 20.0, 50.0),
+        "local_lr": (0.1, 0.5, 2.0),
+        "init_std": (0.03, 0.1, 0.3),
+        "embedding_dim": (32, 64),
+        "num_negatives": (4, 8),
+    }
 
     def __init__(self, config: FedMFConfig, num_items: int) -> None:
         super().__init__(config, num_items)

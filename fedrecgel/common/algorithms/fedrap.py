@@ -22,6 +22,7 @@ the exact mean of whole tables.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -32,7 +33,7 @@ from torch import Tensor
 from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
-from fedrecgel.common.config import Config, setting
+from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.initial import normal_table, uniform_vector
 from fedrecgel.common.interactions import Interactions
@@ -89,6 +90,20 @@ class FedRAP(DeltaAlgorithm[FedRAPConfig]):
 
     name: ClassVar[str] = "fedrap"
     config_class: ClassVar[type[Config]] = FedRAPConfig
+    citation: ClassVar[str] = (
+        "Li, Long, Zhou: Federated Recommendation with Additive Personalization, ICLR 2024, "
+        "arXiv 2301.09109"
+    )
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "item_lr": (0.001, 0.01, 0.1, 0.5),
+        "local_lr": (0.1, 0.5, 2.0),
+        "difference": (0.0, 0.01, 0.1),
+        "sparsity": (0.0, 0.001, 0.1),
+        "weight_decay": (1e-6, 1e-4, 1e-3),
+        "init_std": (0.1, 1.0),
+        "local_epochs": (2, 10),
+    }
+    scored_with: ClassVar[str] = "shared plus own table, own affine layer"
     table = "common"
 
     def __init__(self, config: FedRAPConfig, num_items: int) -> None:

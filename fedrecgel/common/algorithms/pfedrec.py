@@ -17,6 +17,7 @@ device keeps these items and scores. Items it did not touch are scored with the 
 where the published code has those of the user's last download.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ from torch import Tensor
 from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
-from fedrecgel.common.config import Config, setting
+from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.initial import uniform_vector
 from fedrecgel.common.interactions import Interactions
@@ -62,6 +63,19 @@ class PFedRec(DeltaAlgorithm[PFedRecConfig]):
 
     name: ClassVar[str] = "pfedrec"
     config_class: ClassVar[type[Config]] = PFedRecConfig
+    citation: ClassVar[str] = (
+        "Zhang et al.: Dual Personalization on Federated Recommendation, IJCAI 2023, "
+        "arXiv 2301.08143"
+    )
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "item_lr": (2.0, 5.0, 20.0, 50.0),
+        "local_lr": (0.05, 0.1, 0.5, 2.0),
+        "init_std": (0.1, 0.3, 1.0),
+        "embedding_dim": (32, 64),
+        "num_negatives": (4, 8),
+    }
+
+    scored_with: ClassVar[str] = "own rows as last tuned over the shared table (score-with)"
 
     def __init__(self, config: PFedRecConfig, num_items: int) -> None:
         super().__init__(config, num_items)
