@@ -71,8 +71,9 @@ class Limit:
 class _Worker:
     number: int
     process: "subprocess.Popen[str]"
+    reader: threading.Thread
     job: Job | None = None
-    begin: float = 0.0
+    begin: float | None = None
     first: int | None = None
     rounds: int = 0
     at: float = 0.0
@@ -109,7 +110,7 @@ class Pool:
     def give(self, job: Job) -> None:
         """Begin a job."""
         worker = self._idle() or self._start()
-        worker.job, worker.begin = job, time.monotonic()
+        worker.job, worker.begin = job, None  # a new process loads libraries before it begins
         worker.first, worker.rounds, worker.at = None, 0, 0.0
         order = {"cell": job.cell.to_json(), "data": str(job.data), "store": str(self.store.folder)}
         assert worker.process.stdin is not None
@@ -153,14 +154,16 @@ class Pool:
                 env={**os.environ, **dict.fromkeys(THREADS, "1")},
                 start_new_session=True,  # Ctrl-C is for us: it would stop them in mid-write
             )
-        worker = self._running[self._started] = _Worker(self._started, process)
-        reader = (self._started, process.stdout)
-        threading.Thread(target=self._read, args=reader, daemon=True).start()
+        heard = (self._started, process.stdout)
+        reader = threading.Thread(target=self._read, args=heard, daemon=True)
+        worker = self._running[self._started] = _Worker(self._started, process, reader)
+        reader.start()
         return worker
 
     def _read(self, number: int, answers: IO[str]) -> None:
-        for line in answers:
-            self._heard.put((number, json.loads(line)))
+        with answers:
+            for line in answers:
+                self._heard.put((number, json.loads(line)))
         self._heard.put((number, None))
 
     def _hear(
@@ -174,6 +177,8 @@ class Pool:
         if told is None:
             code = self._end(worker)
             self._note(worker.job, Outcome("failed", f"its process died (exit {code})"), ended)
+        elif "begun" in told:
+            worker.begin = time.monotonic()
         elif "round" in told:
             # A cell that was half made goes on at a later round.
             worker.first = told["round"] - 1 if worker.first is None else worker.first
@@ -185,7 +190,7 @@ class Pool:
             ended.append((job, outcome or Outcome("failed", "its files could not be written")))
 
     def _watch(self, worker: _Worker, ended: list[tuple[Job, Outcome]]) -> None:
-        if worker.job is None:
+        if worker.job is None or worker.begin is None:
             return
         elapsed = time.monotonic() - worker.begin
         late = self.limit.exceeded(worker.job, elapsed, worker.rounds, worker.at)
@@ -203,6 +208,7 @@ class Pool:
         assert worker.process.stdin is not None
         with suppress(OSError):
             worker.process.stdin.close()
+        worker.reader.join()
         return worker.process.wait()
 
 

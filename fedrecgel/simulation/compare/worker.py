@@ -35,6 +35,7 @@ def main() -> None:
     while True:
         order = asked.get()
         begin = time.monotonic()
+        _tell(answers, {"begun": True})
 
         def on_round(line: dict[str, Any], begin: float = begin) -> None:
             _tell(answers, {"round": line["round"], "elapsed": time.monotonic() - begin})

@@ -1,0 +1,99 @@
+import pytest
+
+from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, make_config
+from fedrecgel.common.config import kebab
+from fedrecgel.common.errors import ConfigError
+from fedrecgel.simulation.compare.plan import (
+    Cell,
+    Entry,
+    changed,
+    check_settings,
+    draw_trials,
+    entries,
+    start,
+)
+
+
+def test_all_stands_for_every_algorithm_and_nothing_is_compared_twice():
+    assert [row.algorithm for row in entries(["all"])] == list(ALGORITHMS)
+    named = entries(["fedncf", "fedncf:tuned", "fedncf:paper"])
+    assert [row.label for row in named] == ["fedncf", "fedncf:paper"]
+
+
+@pytest.mark.parametrize("names", [["fedncv"], ["fedncf:best"], []])
+def test_a_name_that_is_none_is_refused(names):
+    with pytest.raises(ConfigError):
+        entries(names)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_first_trial_is_the_start_and_every_algorithm_gets_the_same_budget(name, small_data):
+    config = start(Entry(name), small_data, {})
+    trials = draw_trials(config, 6)
+    assert trials[0] == config
+    assert len(trials) == len({str(trial.to_flat()) for trial in trials}) == 6
+    assert draw_trials(config, 3) == trials[:3]  # a larger budget tries the same rows first
+    assert draw_trials(config, 1) == [config]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_searched_are_settings_of_the_algorithm(name):
+    cls = algorithm_class(name)
+    known = {kebab(field) for field in cls.config_class.__dataclass_fields__}
+    assert cls.search
+    assert {kebab(setting) for setting in cls.search} <= known
+    for setting, values in cls.search.items():
+        for value in values:
+            make_config(name, {setting: value})
+
+
+def test_a_setting_that_the_caller_chose_is_not_searched(small_data):
+    config = start(Entry("fedncf"), small_data, {"server-lr": "0.3"})
+    trials = draw_trials(config, 8, ["server-lr"])
+    assert {trial.server_lr for trial in trials} == {0.3}
+
+
+def test_rounds_and_the_metric_that_chooses_are_the_same_for_all(small_data):
+    configs = [start(Entry(name), small_data, {"rounds": 7}) for name in ALGORITHMS]
+    assert {(c.rounds, c.fraction, c.evaluate_every, c.select_by) for c in configs} == {
+        (7, 0.1, 10, "full.ndcg@10")
+    }
+
+
+def test_a_setting_may_be_for_one_algorithm(small_data):
+    given = {"fedncf.server-lr": 0.3}
+    assert start(Entry("fedncf"), small_data, given).server_lr == 0.3
+    assert start(Entry("fedrecgel"), small_data, given).server_lr != 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("server-lrr", "did you mean 'server-lr'"),
+        ("seed", "seeds are"),
+        ("fedmf.rho-shared", "not compared"),
+        ("fedncf.rho-shard", "unknown setting 'rho-shard' for fedncf"),
+    ],
+)
+def test_a_setting_that_nobody_has_is_refused(name, said):
+    with pytest.raises(ConfigError, match=said):
+        check_settings({name: "1"}, [Entry("fedrecgel"), Entry("fedncf")])
+    check_settings({"rho-shared": "1"}, [Entry("fedncf"), Entry("fedrecgel")])
+
+
+def test_a_cell_is_found_by_everything_that_decides_its_numbers(small_data, on_disk):
+    config = make_config("fedncf", {"server-lr": 0.3, "seed": 2})
+    cell = Cell.run("seed", small_data, config)
+    assert cell.settings == {"server-lr": 0.3}
+    assert cell.seed == 2
+    others = [
+        Cell.run("trial", small_data, config),
+        Cell.run("seed", small_data, config.replace(seed=3)),
+        Cell.run("seed", small_data, config.replace(rounds=3)),
+        Cell.run("seed", small_data, make_config("fedrecgel", {"server-lr": 0.3, "seed": 2})),
+    ]
+    assert len({c.key for c in [cell, *others]}) == 5
+    # A setting that has its default is the same as one that is not given.
+    assert Cell.run("seed", small_data, config.replace(rounds=100)).key == cell.key
+    assert changed(config) == {"server-lr": 0.3, "seed": 2}
+    assert Cell(**cell.to_json()).key == cell.key

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.simulation.compare.plan import Cell
+from fedrecgel.simulation.compare.pool import Job, Limit, too_long
+
+CELL = Cell("seed", "fedncf", "made", "a" * 64)
+
+
+def job(rounds):
+    return Job(CELL, Path("data"), rounds)
+
+
+def test_a_cell_that_would_take_too_long_is_known_by_its_first_rounds():
+    limit = Limit(100.0)
+    # 3 rounds in 6 s: 100 rounds take 200 s.
+    late = limit.exceeded(job(100), elapsed=6.0, rounds=3, at=6.0)
+    assert (late["seconds_per_round"], late["estimate"], late["at_least"]) == (2.0, 200.0, False)
+    assert too_long(late) == "2 s a round x 100 rounds = 200 s, the limit is 100 s"
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "rounds", "at"),
+    [
+        (6.0, 10, 6.0),  # 0.6 s a round: 60 s
+        (4.9, 3, 4.9),  # less than a twentieth of the limit: too early to say
+        (6.0, 1, 6.0),  # the first round alone says nothing
+        (99.0, 0, 0.0),
+    ],
+)
+def test_a_cell_that_may_end_in_time_goes_on(elapsed, rounds, at):
+    assert Limit(100.0).exceeded(job(100), elapsed, rounds, at) is None
+    assert Limit(None).exceeded(job(100), 1e9, rounds, at) is None
+
+
+def test_a_cell_without_a_single_round_in_time_is_at_least_so_slow():
+    late = Limit(100.0).exceeded(job(50), elapsed=101.0, rounds=0, at=0.0)
+    assert late["at_least"]
+    assert too_long(late) == "more than 1e+02 s a round x 50 rounds = 5,050 s, the limit is 100 s"
+
+
+def test_a_reference_has_no_rounds():
+    late = Limit(1.0).exceeded(job(0), elapsed=1.5, rounds=0, at=0.0)
+    assert too_long(late) == "took more than 2 s, the limit is 1 s"

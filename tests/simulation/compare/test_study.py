@@ -1,0 +1,238 @@
+"""Whole comparisons on 24 users; each starts processes, so they are few and shared."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedrecgel.cli import main
+from fedrecgel.common.errors import ConfigError, FedRecError, RunError
+from fedrecgel.simulation.compare import work
+from fedrecgel.simulation.compare.plan import Cell
+from fedrecgel.simulation.compare.report import Comparison
+from fedrecgel.simulation.compare.store import CELL, Outcome, Store
+from fedrecgel.simulation.compare.study import compare
+from fedrecgel.simulation.compare.work import make, score
+
+ASKED = {
+    "algorithms": ["fedrecgel", "fedncf"],
+    "references": ["ease"],
+    "seeds": 2,
+    "budget": 2,
+    "workers": 1,
+    "log": "none",
+    "rounds": 4,
+    "evaluate_every": 2,
+    "fraction": 0.5,
+    "fedncf.device": "abacus",  # fails in every cell, and in nobody else's
+}
+
+
+@pytest.fixture(scope="module")
+def made(small_data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare") / "out"
+    return compare(small_data.path, out, **ASKED), out
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    shutil.copytree(made[1], tmp_path / "out")
+    return tmp_path / "out"
+
+
+def stamps(out):
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob(f"cells/*/{CELL}")}
+
+
+def test_the_table_has_every_row_and_the_failed_ones_line(made):
+    comparison, out = made
+    best = comparison.row("memory", "fedrecgel")
+    assert (best["status"], best["seeds"], len(best["trials"])) == ("done", [0, 1], 2)
+    assert best["evaluated"] == best["eligible"] == 24
+    assert best["metrics"]["full.ndcg@10"]["low"] < best["metrics"]["full.ndcg@10"]["mean"]
+    assert [point[0] for point in best["curve"]] == [2, 4]
+    assert best["bytes_down"] > best["bytes_up"] > 0
+    failed = comparison.row("memory", "fedncf")
+    assert failed["status"] == "failed"
+    assert "abacus" in failed["notes"][0]
+    assert "fedncf" in comparison.table()
+    assert comparison.row("memory", "popularity")["kind"] == "reference"
+    files = {path.name for path in out.iterdir()}
+    assert files >= {f"comparison.{e}" for e in ("json", "txt", "csv", "tex", "html")}
+    assert {"accuracy.png", "curves.png"} <= files
+    assert Comparison.open(out).values == json.loads(json.dumps(comparison.values))
+
+
+def test_exports_hold_no_user_and_no_item(made, small_data):
+    text = "".join(path.read_text() for path in made[1].glob("comparison.*"))
+    assert not any(str(user) in text for user in small_data.user_ids)
+
+
+def test_trials_leave_nothing_of_the_test_items(made):  # U067
+    for folder in made[1].glob("cells/*-trial-*"):
+        assert {path.name for path in folder.iterdir()} <= {CELL, "metrics.jsonl"}
+        assert '"test"' not in "".join(path.read_text() for path in folder.iterdir())
+
+
+def test_nothing_is_made_twice_and_another_seed_adds_its_own_cells(copied, small_data):
+    before = stamps(copied)
+    asked = {**ASKED, "algorithms": ["fedrecgel"]}
+    del asked["fedncf.device"]
+    more = compare(small_data.path, copied, **{**asked, "seeds": 3})
+    after = stamps(copied)
+    assert {key: after[key] for key in before} == before
+    assert [key.split("-")[1:3] for key in set(after) - set(before)] == [["fedrecgel", "seed"]]
+    assert more.row("memory", "fedrecgel")["seeds"] == [0, 1, 2]
+
+
+def test_the_table_alone_shows_what_is_missing(made, copied, small_data):
+    asked = {**ASKED, "workers": 0}
+    again = compare(small_data.path, copied, **asked)
+    assert again.values["data"] == made[0].values["data"]
+    gone = sorted(copied.glob("cells/*-fedrecgel-seed-*"))[0]
+    shutil.rmtree(gone)
+    partial = compare(small_data.path, copied, **asked).row("memory", "fedrecgel")
+    assert partial["status"] == "partial"
+    assert len(partial["seeds"]) == 1
+    assert any("not made yet" in note for note in partial["notes"])
+
+
+def test_the_numbers_are_those_of_a_run_alone(made, small_data, tmp_path):
+    from fedrecgel.simulation.run import simulate
+
+    row = made[0].row("memory", "fedrecgel")
+    settings = {name.replace("-", "_"): value for name, value in row["settings"].items()}
+    run = simulate(small_data, tmp_path / "run", preset="paper", log="none", seed=1, **settings)
+    for name in ("sampled.hr@10", "full.ndcg@10"):
+        assert row["metrics"][name]["seeds"][1] == pytest.approx(run.metric(name), abs=1e-12)
+
+
+COMMAND = ["--algorithms", "fedncf", "--references", "none", "--seeds", "3", "--budget", "1"]
+
+
+def test_a_killed_comparison_goes_on_and_leaves_no_process_behind(small_data, tmp_path):
+    out = tmp_path / "out"
+    # Some seconds a cell, with a checkpoint every other round.
+    slow = ["--rounds", "40", "--set", "evaluate-every=2", "--set", "engine=loop", "--workers", "1"]
+    command = ["compare", "--data", str(small_data.path), "--out", str(out), *COMMAND, *slow]
+    script = "import sys; from fedrecgel.cli import main; sys.exit(main(sys.argv[1:]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *command, "--log", "none"], stderr=subprocess.DEVNULL
+    ) as process:
+        wait_for(lambda: len(list(out.glob(f"cells/*-seed-*/{CELL}"))) == 1)
+        wait_for(lambda: list(out.glob("cells/*.part/checkpoints/*")))
+        (child,) = children(process.pid)
+        process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    before = stamps(out)
+    assert len(before) == 2  # popularity and a seed
+    (half,) = out.glob("cells/*.part")
+    began = (half / "config.json").stat().st_mtime_ns
+    assert main([*command, "--log", "none", "--json"]) == 0
+    assert {key: stamps(out)[key] for key in before} == before
+    assert not list(out.glob("cells/*.part"))
+    assert began < time.time_ns()
+    row = Comparison.open(out).row("memory", "fedncf")
+    assert (row["status"], row["seeds"]) == ("done", [0, 1, 2])
+
+
+def children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_what_takes_too_long_is_marked_with_the_estimate_and_made_given_more_time(
+    small_data, tmp_path, capsys
+):
+    command = ["compare", "--data", str(small_data.path), "--out", str(tmp_path / "out"), *COMMAND]
+    command += ["--seeds", "1", "--workers", "1", "--set", "engine=loop", "--log", "text"]
+    assert main([*command, "--rounds", "20000", "--time-limit", "3"]) == 0
+    printed = capsys.readouterr()
+    row = Comparison.open(tmp_path / "out").row("memory", "fedncf")
+    assert row["status"] == "infeasible"
+    assert "s a round x 20000 rounds = " in row["notes"][0]
+    assert row["notes"][0] in printed.out.replace("fedncf: ", "")
+    # The same limit is not tried again, so this takes no time; without one it would be.
+    assert main([*command, "--rounds", "20000", "--time-limit", "3"]) == 0
+    assert "[" not in capsys.readouterr().err
+
+
+# --- without processes
+
+
+def test_an_error_of_a_cell_is_its_outcome(small_data, tmp_path, monkeypatch):
+    store, cell = Store.open(tmp_path), Cell("seed", "fedncf", "memory", small_data.hash)
+    for error, line in (
+        (RunError("no space left"), "no space left"),
+        (ZeroDivisionError("division by zero\nmore"), "ZeroDivisionError: division by zero"),
+        (MemoryError(), "out of memory"),
+    ):
+
+        def fail(*arguments, error=error, **settings):
+            raise error
+
+        monkeypatch.setattr(work, "simulate", fail)
+        made = make(cell, small_data, store, lambda line: None)
+        assert made == store.read(cell) == Outcome("failed", line)
+
+
+def test_a_damaged_cell_is_as_good_as_none(small_data, tmp_path):
+    store, cell = Store.open(tmp_path), Cell("trial", "fedncf", "memory", small_data.hash)
+    store.write(cell, Outcome("done"))
+    assert store.read(cell) == Outcome("done")
+    (store.path(cell) / CELL).write_text('{"format": 1')
+    assert store.read(cell) is None
+    with pytest.raises(RunError, match="damaged"):
+        store.ranks(cell)
+
+
+def test_a_trials_score_is_the_best_mean_of_three_evaluations_in_a_row():
+    def lines(*values):
+        return [
+            {"round": n, "validation": {"full": {"ndcg@10": {"value": value}}}}
+            for n, value in enumerate(values)
+        ]
+
+    assert score(lines(0.1, 0.9, 0.2, 0.6, 0.7), "full.ndcg@10") == pytest.approx(1.7 / 3)
+    assert score(lines(0.1, 0.3), "full.ndcg@10") == pytest.approx(0.2)
+    assert score([], "full.ndcg@10") is None
+
+
+def test_two_comparisons_at_once_in_a_folder_are_refused(small_data, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with (Store.open(tmp_path).folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another comparison is at work"):
+            compare(small_data.path, tmp_path, algorithms=["fedncf"])
+
+
+def test_data_without_validation_items_cannot_be_tuned_on(on_disk, tmp_path):
+    from fedrecgel.common.data.dataset import make_dataset
+
+    data = on_disk(make_dataset([[0, 1], [2, 3]], [-1, -1], [4, 5], num_items=8))
+    with pytest.raises(ConfigError, match="--budget 1"):
+        compare(data.path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"seeds": 0}, {"budget": 0}, {"workers": -1}, {"time_limit": 0.0}, {"references": ["best"]}],
+)
+def test_what_cannot_be_asked_for_is_refused(asked, small_data, tmp_path):
+    with pytest.raises(FedRecError):
+        compare(small_data.path, tmp_path / "out", **asked)
+    assert np.sum([path.is_file() for path in tmp_path.rglob("*")]) == 0
+    assert os.listdir(tmp_path) == []
