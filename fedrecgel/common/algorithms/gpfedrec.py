@@ -21,6 +21,7 @@ The last table of those who sit a round out stays in the graph. The published co
 (``similarity=distance``); it needs all users in every round.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -30,8 +31,8 @@ from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.delta import LocalConfig
-from fedrecgel.common.algorithms.per_user import PerUserAlgorithm
-from fedrecgel.common.config import Config, setting
+from fedrecgel.common.algorithms.per_user import PerUserAlgorithm, minibatches
+from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.initial import normal_table, normal_users
 from fedrecgel.common.interactions import Interactions
@@ -77,11 +78,12 @@ class GPFedRecConfig(LocalConfig):
 
 
 class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
-    """Shared ``items`` (M, d); private ``user`` (d,), ``mlp.*`` and the last local ``table``.
+    """Shared ``items`` (M, d); private ``user`` (d,), ``mlp.*`` and, to score with, ``scores``.
 
-    ``table`` (M, d) is there with ``score-with=local`` only; ``rounds`` counts how often the user
-    trained, and a user who never did scores with the global table. Addressed is ``neighbours``
-    (M, d), the user's r_u. The server keeps the last table of every user who took part.
+    Each round begins with the server's table, so of the last local one a device needs nothing but
+    its ``scores`` (M,); there with ``score-with=local`` only. ``rounds`` counts how often the user
+    trained: who never did scores with the global table. Addressed is ``neighbours`` (M, d), the
+    user's r_u. The server keeps the last table of every user who took part.
     """
 
     name: ClassVar[str] = "gpfedrec"
@@ -90,17 +92,18 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         "Zhang et al.: GPFedRec: Graph-Guided Personalization for Federated Recommendation, "
         "KDD 2024, arXiv 2305.07866"
     )
-    search: ClassVar[dict[str, tuple[float, ...]]] = {
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
         "local_lr": (0.05, 0.1, 0.2),
         "item_lr": (5.0, 20.0, 50.0),
         "pull": (0.05, 0.25, 0.5),
         "init_std": (0.1, 1.0),
     }
+    scored_with: ClassVar[str] = "own network over the own table of the last round"
 
     def __init__(self, config: GPFedRecConfig, num_items: int) -> None:
         super().__init__(config, num_items)
         self.mlp = UserMLP(config.embedding_dim)
-        own = {"table", "rounds"} if config.score_with == "local" else set()
+        own = {"scores", "rounds"} if config.score_with == "local" else set()
         self.tensors = Tensors(
             shared=frozenset({"items"}),
             item_rows=frozenset({"items"}),
@@ -127,8 +130,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
             **self.mlp.init(len(keys), config.seed),
         }
         if config.score_with == "local":
-            size = (len(keys), self.num_items, config.embedding_dim)
-            state["table"] = torch.zeros(size, dtype=self.dtype)
+            state["scores"] = torch.zeros(len(keys), self.num_items, dtype=self.dtype)
             state["rounds"] = torch.zeros(len(keys), dtype=torch.int64)
         return self.cast(state)
 
@@ -145,7 +147,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         which = download.rows(data.num_users)
         result = {name: torch.empty_like(value) for name, value in private.items()}
         updates = [Update()] * data.num_users
-        batches = self.minibatches(data, round)
+        batches = minibatches(self.config, data, round)
         for group in batches.groups(self.config.block_size, self.dtype, device):
             users = torch.from_numpy(group.users)
             own = move(take_users(private, users), device)
@@ -162,8 +164,10 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
                 valid = group.valid[place]
                 table[group.items[place, valid]] = rows[place, valid]
                 updates[user] = self._update(table - items, float(losses[place]))
-                if "table" in result:
-                    result["table"][user] = table.cpu()
+                if "scores" in result:
+                    last = {name: value[place : place + 1] for name, value in state.items()}
+                    scores = self.mlp.score(table[None], last.pop("user"), last)
+                    result["scores"][user] = scores[0].to(result["scores"].device)
         if "rounds" in result:
             result["rounds"] = private["rounds"] + 1
         return updates, result
@@ -207,12 +211,12 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
             index, rows = updates[user].rows["items"]
             new[place].view(self.num_items, -1)[index] += rows
         self._enrol(state, users)
-        place = torch.searchsorted(state["members"], users)
+        at = torch.searchsorted(state["members"], users)
         tables = state["tables"].flatten(1)
-        tables[place] = new
+        tables[at] = new
         products = (new @ tables.T).double()
-        state["products"][place] = products
-        state["products"][:, place] = products.T
+        state["products"][at] = products
+        state["products"][:, at] = products.T
         state["weights"] = self._weights(state)
         mean = (state["weights"].mean(0, keepdim=True).to(self.dtype) @ tables)[0]
         server.shared["items"].copy_(self.initial + mean.view_as(self.initial))
@@ -249,7 +253,8 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         alone = ~near.any(1, keepdim=True)
         near |= own & (alone if self.config.similarity == "distance" else torch.ones_like(alone))
         weights = near.double() / near.sum(1, keepdim=True)
-        return torch.linalg.matrix_power(weights, self.config.layers)
+        mixed: Tensor = torch.linalg.matrix_power(weights, self.config.layers)
+        return mixed
 
     def download(self, server: ServerState, users: Tensor) -> Download:
         """Neighbours' tables of those users who have been there before."""
@@ -282,10 +287,8 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
 
     def personal_view(self, download: Download, private: State) -> UserMLPView:
         """See `Algorithm.personal_view`: the user's network over one of the two tables."""
-        items, user = download.shared["items"], private["user"]
-        tables = items.expand(len(user), *items.shape)
-        if self.config.score_with == "local":
-            trained = private["rounds"] > 0
-            tables = torch.where(trained[:, None, None], private["table"], items)
         network = {name: private[name] for name in self.mlp.names}
-        return UserMLPView(self.mlp, tables, user, network)
+        kept = private.get("scores")
+        has = None if kept is None else private["rounds"] > 0
+        items = download.shared["items"]
+        return UserMLPView(self.mlp, items, private["user"], network, kept, has)

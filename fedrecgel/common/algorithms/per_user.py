@@ -9,14 +9,15 @@ from typing import ClassVar, Literal, TypeVar
 
 from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.algorithms.delta import LocalConfig
+from fedrecgel.common.config import Config
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.minibatches import Minibatches
 from fedrecgel.common.state import State, Update
 
-LocalConfigT = TypeVar("LocalConfigT", bound=LocalConfig)
+PerUserConfig = TypeVar("PerUserConfig", bound=Config)
 
 
-class PerUserAlgorithm(Algorithm[LocalConfigT]):
+class PerUserAlgorithm(Algorithm[PerUserConfig]):
     """One update for each user; `block_updates` computes them side by side."""
 
     reduce: ClassVar[Literal["sum", "per-user"]] = "per-user"
@@ -38,15 +39,17 @@ class PerUserAlgorithm(Algorithm[LocalConfigT]):
         (update,), state = self.block_updates(Download(shared, own), stacked, data, round)
         return update, {name: value[0] for name, value in state.items()}
 
-    def minibatches(self, data: Interactions, round: int, *, whole: bool = False) -> Minibatches:
-        """The users' samples of a round; ``whole`` as in `Minibatches`."""
-        config = self.config
-        return Minibatches(
-            data,
-            num_negatives=config.num_negatives,
-            size=config.batch_size,
-            epochs=config.local_epochs,
-            seed=config.seed,
-            round=round,
-            whole=whole,
-        )
+
+def minibatches(
+    config: LocalConfig, data: Interactions, round: int, *, whole: bool = False
+) -> Minibatches:
+    """The users' samples of a round; ``whole`` as in `Minibatches`."""
+    return Minibatches(
+        data,
+        num_negatives=config.num_negatives,
+        size=config.batch_size,
+        epochs=config.local_epochs,
+        seed=config.seed,
+        round=round,
+        whole=whole,
+    )

@@ -5,17 +5,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrecgel.common.algorithms.base import Algorithm
+from fedrecgel.common.algorithms.cofedrec import CoFedRec
 from fedrecgel.common.algorithms.fedmf import FedMF
 from fedrecgel.common.algorithms.fedncf import FedNCF
 from fedrecgel.common.algorithms.fedrap import FedRAP
 from fedrecgel.common.algorithms.fedrecgel import FedRecGEL
 from fedrecgel.common.algorithms.gpfedrec import GPFedRec
+from fedrecgel.common.algorithms.perfedrec import PerFedRec
 from fedrecgel.common.algorithms.pfedrec import PFedRec
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
-    algorithm.name: algorithm for algorithm in (FedRecGEL, FedMF, FedNCF, PFedRec, FedRAP, GPFedRec)
+    algorithm.name: algorithm
+    for algorithm in (FedRecGEL, FedMF, FedNCF, PerFedRec, PFedRec, FedRAP, CoFedRec, GPFedRec)
 }
 
 

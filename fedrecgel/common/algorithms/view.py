@@ -82,6 +82,31 @@ class GroupedView:
 
 
 @dataclass(frozen=True)
+class ScoresView:
+    """A `PersonalView` of ``scores`` (U, M) that are there already."""
+
+    scores: Tensor
+
+    @property
+    def num_users(self) -> int:
+        """Users in the view."""
+        return len(self.scores)
+
+    @property
+    def num_items(self) -> int:
+        """Size of the catalogue."""
+        return self.scores.shape[1]
+
+    def candidates(self, users: Tensor, items: Tensor) -> Tensor:
+        """See `PersonalView.candidates`."""
+        return self.scores[users[:, None], items]
+
+    def catalogue(self, users: Tensor) -> Tensor:
+        """See `PersonalView.catalogue`."""
+        return self.scores[users]
+
+
+@dataclass(frozen=True)
 class LinearView:
     """A `PersonalView` of scores ``items @ weight + bias``, some of them replaced.
 

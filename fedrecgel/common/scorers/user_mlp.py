@@ -76,19 +76,26 @@ class UserMLP:
 
 @dataclass(frozen=True)
 class UserMLPView:
-    """A `PersonalView`: every user's network over a table of their own or one for all.
+    """A `PersonalView`: every user's network over one table, or scores that were kept.
 
     Attributes
     ----------
-    items : (U, M, d)
-        May be a broadcast of one table.
+    items : (M, d)
     users : (U, d)
+    network
+        With a leading user axis.
+    kept : (U, M) or None
+        Scores that the users' devices kept.
+    has : (U,) bool
+        Which users have some.
     """
 
     mlp: UserMLP
     items: Tensor
     users: Tensor
     network: State
+    kept: Tensor | None = None
+    has: Tensor | None = None
 
     @property
     def num_users(self) -> int:
@@ -98,25 +105,42 @@ class UserMLPView:
     @property
     def num_items(self) -> int:
         """Size of the catalogue."""
-        return self.items.shape[1]
+        return len(self.items)
 
     @torch.no_grad()
     def candidates(self, users: Tensor, items: Tensor) -> Tensor:
         """See `PersonalView.candidates`."""
-        parts = zip(
-            *(torch.split(t, self._size(items.shape[1])) for t in (users, items)), strict=True
-        )
-        return torch.cat([self._score(who, self.items[who[:, None], what]) for who, what in parts])
+        users, items = users.to(self.items.device), items.to(self.items.device)
+        found = self._found(users, items)
+        return found if found is not None else self._scores(users, items)
 
     @torch.no_grad()
     def catalogue(self, users: Tensor) -> Tensor:
         """See `PersonalView.catalogue`."""
-        parts = torch.split(users, self._size(self.num_items))
-        return torch.cat([self._score(who, self.items[who]) for who in parts])
+        users = users.to(self.items.device)
+        found = self._found(users, None)
+        return found if found is not None else self._scores(users, None)
 
-    def _size(self, rows: int) -> int:
-        return max(1, SLICE // max(1, rows * self.mlp.embedding_dim))
+    def _found(self, users: Tensor, items: Tensor | None) -> Tensor | None:
+        """Kept scores, and computed ones for those who have none; None where nobody has any."""
+        if self.kept is None or self.has is None:
+            return None
+        found = self.kept[users] if items is None else self.kept[users[:, None], items]
+        new = ~self.has[users]
+        if new.any():
+            found[new] = self._scores(users[new], None if items is None else items[new])
+        return found
 
-    def _score(self, who: Tensor, rows: Tensor) -> Tensor:
-        network = {name: value[who] for name, value in self.network.items()}
-        return self.mlp.score(rows, self.users[who], network)
+    def _scores(self, users: Tensor, items: Tensor | None) -> Tensor:
+        columns = self.num_items if items is None else items.shape[1]
+        size = max(1, SLICE // max(1, columns * self.mlp.embedding_dim))
+        parts = []
+        for part in torch.split(torch.arange(len(users), device=users.device), size):
+            who = users[part]
+            network = {name: value[who] for name, value in self.network.items()}
+            if items is None:
+                rows = self.items.expand(len(who), *self.items.shape)
+            else:
+                rows = self.items[items[part]]
+            parts.append(self.mlp.score(rows, self.users[who], network))
+        return torch.cat(parts) if parts else self.items.new_empty((0, columns))
