@@ -1,4 +1,4 @@
-"""``fedrecgel store``: what a site keeps of its users: list, take along, forget."""
+"""``fedrecgel store``: what a site keeps of its users: list, take along, copy, forget."""
 
 import argparse
 from pathlib import Path
@@ -37,6 +37,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         "--round", type=int, metavar="N", help="default: the chosen one, else the latest"
     )
     export.add_argument("--overwrite", action="store_true", help="replace FILE")
+
+    backup = _action(actions, "backup", "copy the store, also while a node trains", run_backup)
+    backup.add_argument("--out", required=True, type=Path, metavar="FILE", help="copy to make")
+    backup.add_argument("--overwrite", action="store_true", help="replace FILE")
 
     forget = _action(actions, "forget", "delete and overwrite a user, or an experiment", run_forget)
     forget.add_argument("--user", metavar="ID", help="user of the site")
@@ -130,15 +134,35 @@ def run_export(arguments: argparse.Namespace) -> int:
     from fedrecgel.cli import print_json
     from fedrecgel.client.store_contents import export_user
 
-    out = arguments.out
-    if out.exists() and not arguments.overwrite:
-        raise RunError(f"{out} exists already; choose another --out or add --overwrite")
+    out = _out(arguments)
     file = _open(arguments, change=False)
     written = export_user(file, arguments.user, out, arguments.experiment, arguments.round)
     if arguments.json:
         print_json({"file": str(out), **written})
     else:
         print(f"{out}: user {arguments.user}, round {written['round']} of {written['experiment']}")
+    return 0
+
+
+def _out(arguments: argparse.Namespace) -> Path:
+    out: Path = arguments.out
+    if out.exists() and not arguments.overwrite:
+        raise RunError(f"{out} exists already; choose another --out or add --overwrite")
+    return out
+
+
+def run_backup(arguments: argparse.Namespace) -> int:
+    """Copy the store; an encrypted one stays so."""
+    from fedrecgel.cli import print_json
+    from fedrecgel.client.store_contents import back_up
+
+    out = _out(arguments)
+    back_up(_open(arguments, change=False, need_key=False), out)
+    size = out.stat().st_size
+    if arguments.json:
+        print_json({"file": str(out), "bytes": size})
+    else:
+        print(f"{out}: {size:,} bytes; who is forgotten later is still in this copy")
     return 0
 
 

@@ -70,8 +70,8 @@ def own(path: Path, seconds: float) -> Ownership:
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             _wait(descriptor, path, seconds)
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode())
         except BaseException:
             os.close(descriptor)
             raise
@@ -91,7 +91,7 @@ def _wait(descriptor: int, path: Path, seconds: float) -> None:
             if time.monotonic() < end:
                 time.sleep(_POLL)
                 continue
-        owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "unknown"
+        owner = os.read(descriptor, 200).decode(errors="replace").strip() or "unknown"
         raise RunError(
             f"{path} is in use by process {owner}; only one may train on it: wait for it, or stop "
             "the node that was started twice"

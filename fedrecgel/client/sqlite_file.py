@@ -257,12 +257,9 @@ class SqliteFile:
 def _make(path: Path) -> None:
     """The file with its folder, for the owner's eyes only; its log gets the same mode."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        if os.fstat(file).st_mode & 0o077:
-            os.fchmod(file, 0o600)
-    finally:
-        os.close(file)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
 
 
 _CANNOT_WRITE = "cannot be opened or written; check that it, its folder and its -wal file are yours"

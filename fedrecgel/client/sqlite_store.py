@@ -1,9 +1,9 @@
 """Private state of a deployed site: one SQLite file that outlasts every crash.
 
-What a user was told to be forgotten of is gone from the file, but the server goes on naming the
-rounds of it. Such a user starts anew: a named round from before the first that the file knows of a
-user counts as the initial state, if anybody was forgotten in this experiment. How many were is the
-only trace. Without that count, whatever is missing is lost, and an error.
+Who was forgotten is gone from the file, but the server goes on naming the rounds from before. Such
+a user starts anew: a named round that is older than all that the file knows of a user counts as the
+initial state, if anybody was forgotten in this experiment. How many were is the only trace. Without
+that count whatever is missing is lost, and an error.
 """
 
 import json

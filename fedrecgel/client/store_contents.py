@@ -2,6 +2,8 @@
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,6 +185,20 @@ def export_user(
     content = safetensors.torch.save({name: value[0] for name, value in tensors.items()}, metadata)
     _write(out, content)
     return metadata
+
+
+def back_up(file: SqliteFile, out: Path) -> None:
+    """Copy the file as it is at one moment, whatever the owner writes meanwhile (mode 0600)."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with closing(sqlite3.connect(temporary)) as copy:
+            file.connection.backup(copy)
+        os.replace(temporary, out)
+    except (OSError, sqlite3.Error) as error:
+        raise RunError(f"{out} cannot be written: {error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -> list[str]:

@@ -187,6 +187,24 @@ def test_what_cannot_be_done_is_one_line(site: list[str], tmp_path: Path, capfd:
         assert_refused(["make-key", site[3]], "exists already", capfd)
 
 
+def test_a_backup_is_the_whole_store(site: list[str], tmp_path: Path, capfd: Capture) -> None:
+    copy = tmp_path / "copy.sqlite"
+    assert "still in this copy" in printed(["backup", *site[:2], "--out", str(copy)], capfd)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    lists = [
+        json.loads(printed(["list", "--state", where, "--json"], capfd))["experiments"]
+        for where in (site[1], str(copy))
+    ]
+    assert lists[0] == lists[1]
+    words = ["export", "--state", str(copy), *site[2:], "--user", "cleo", "--out"]
+    printed([*words, str(tmp_path / "cleo")], capfd)
+    assert_refused(["backup", *site[:2], "--out", str(copy)], "exists already", capfd)
+    found = printed(["backup", *site[:2], "--out", str(copy), "--overwrite", "--json"], capfd)
+    assert json.loads(found) == {"file": str(copy), "bytes": copy.stat().st_size}
+    nowhere = str(tmp_path / "no" / "copy")
+    assert_refused(["backup", *site[:2], "--out", nowhere], "cannot be written", capfd)
+
+
 def test_make_key_says_what_to_do_with_it(tmp_path: Path, capfd: Capture) -> None:
     assert "keep a copy elsewhere" in printed(["make-key", str(tmp_path / "key")], capfd)
     found = json.loads(printed(["make-key", str(tmp_path / "two"), "--json"], capfd))
