@@ -63,6 +63,13 @@ def _add_split_options(parser: argparse.ArgumentParser) -> None:
         " the file",
     )
     group.add_argument(
+        "--ties",
+        default="hash",
+        metavar="RULE",
+        help="which of several rows of equal time is the latest: by hash (default), or the one"
+        " that stands first in the file",
+    )
+    group.add_argument(
         "--share", type=float, help="of --split share: of each user's events (default 0.1)"
     )
 

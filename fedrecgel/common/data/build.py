@@ -18,6 +18,7 @@ from fedrecgel.common.data.split import (
     Split,
     chronological,
     earliest_item_last,
+    earliest_row_last,
     from_moment,
     hashed_ties,
     last_share,
@@ -122,11 +123,12 @@ def hashed_order(raw: Interactions, events: Events, seed: int) -> Events:
 def _split(source: Source, rules: Rules, events: Events) -> tuple[Split, dict[str, object] | None]:
     """Order the events by the rule of ties and split them."""
     raw = source.interactions
-    ordered = (
-        chronological(events, earliest_item_last(events))
-        if rules.paper
-        else hashed_order(raw, events, rules.seed)
-    )
+    if rules.paper:
+        ordered = chronological(events, earliest_item_last(events))
+    elif rules.ties == "file":
+        ordered = chronological(events, earliest_row_last(raw.events, events))
+    else:
+        ordered = hashed_order(raw, events, rules.seed)
     if rules.split == "share":
         return last_share(ordered, rules.share), None
     if rules.split == "time":

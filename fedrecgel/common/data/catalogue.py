@@ -22,7 +22,7 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.filters import Minimum
 from fedrecgel.common.data.manifest import Manifest, library_versions
 from fedrecgel.common.data.read import Interactions
-from fedrecgel.common.data.rules import DEFAULT_MINIMUM, Rules, describe_rules
+from fedrecgel.common.data.rules import DEFAULT_MINIMUM, TIES, Rules, describe_rules
 from fedrecgel.common.data.sources import Source, open_source
 from fedrecgel.common.data.store import write_data_set
 from fedrecgel.common.data.synthetic import SyntheticSettings
@@ -75,6 +75,12 @@ class Catalogue:
             raise DataError(
                 f"{data.name} was prepared by protocol {data.protocol} with split {data.split}; "
                 "sites of their own can only follow protocol default with leave-one-out"
+            )
+        ties = data.manifest.rules.get("ties", TIES["hash"])
+        if ties != TIES["hash"]:
+            raise DataError(
+                f"{data.name} was prepared with ties by the order of its file ({ties}); sites of "
+                "their own have files of their own: prepare it with --ties hash"
             )
         held_out = (data.validation_items >= 0).astype(int) + (data.test_items >= 0)
         fewest = int((np.diff(data.train_offsets) + held_out).min(initial=2**31))

@@ -27,6 +27,7 @@ def prepare(
     split: str = "leave-one-out",
     cut: str | float | None = None,
     share: float | None = None,
+    ties: str = "hash",
     user_column: str | int | None = None,
     item_column: str | int | None = None,
     time_column: str | int | None = None,
@@ -72,6 +73,9 @@ def prepare(
         A share of the events before the cut (default 0.9), a date, or a time as in the file.
     share
         Of each user's events, below 0.5 (default 0.1).
+    ties
+        Which of several rows of equal time is the latest: ``hash``, a seeded rule; ``file``, the
+        row that stands first, as in the preparation of PFedRec and its kin.
     user_column, item_column, time_column, rating_column, separator, header, threshold, strict
         See ``read_interactions``.
     num_candidates
@@ -96,6 +100,7 @@ def prepare(
         split=split,
         cut=cut,
         share=share,
+        ties=ties,
     )
     target = Path(out)
     check_target(target, overwrite=overwrite)
@@ -148,6 +153,8 @@ def _command(
     else:
         settings["min_interactions"] = rules.minimum.user
         settings["min_item_interactions"] = rules.minimum.item or None
+    if rules.ties != "hash":
+        settings["ties"] = rules.ties
     if rules.split != "leave-one-out":
         settings["split"] = rules.split
         settings |= {"cut": rules.cut} if rules.split == "time" else {"share": rules.share}

@@ -8,6 +8,11 @@ from fedrecgel.common.data.split import SPLITS
 from fedrecgel.common.errors import ConfigError
 
 PROTOCOLS = ("default", "paper")
+TIES = {
+    "hash": "hash of (seed, user id, item id)",
+    "file": "the row that stands first in the file is the latest",
+}
+"""Rules for equal times under protocol default."""
 DEFAULT_CUT = "0.9"
 DEFAULT_SHARE = 0.1
 DEFAULT_MINIMUM = 5
@@ -25,6 +30,7 @@ class Rules:
     split: str = "leave-one-out"
     cut: str = DEFAULT_CUT
     share: float = DEFAULT_SHARE
+    ties: str = "hash"
 
     @property
     def paper(self) -> bool:
@@ -54,12 +60,17 @@ def make_rules(
     split: str,
     cut: str | float | None,
     share: float | None,
+    ties: str,
 ) -> Rules:
     """Check the settings a user gave."""
     if protocol not in PROTOCOLS:
         raise ConfigError(f"protocol {protocol!r} is unknown; it is one of {', '.join(PROTOCOLS)}")
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} is unknown; it is one of {', '.join(SPLITS)}")
+    if ties not in TIES:
+        raise ConfigError(f"ties {ties!r} is unknown; it is one of {', '.join(TIES)}")
+    if protocol == "paper" and ties != "hash":
+        raise ConfigError("protocol paper has a rule of its own for ties; leave --ties out")
     if protocol == "paper" and split != "leave-one-out":
         raise ConfigError(f"protocol paper is leave-one-out; --split {split} needs the default one")
     for name, value in (
@@ -92,6 +103,7 @@ def make_rules(
         split,
         DEFAULT_CUT if cut is None else str(cut),
         DEFAULT_SHARE if share is None else share,
+        ties,
     )
 
 
@@ -108,7 +120,7 @@ def describe_rules(rules: Rules, source: Source, cut: object) -> dict[str, objec
         "order": _order_words(rules, source),
         "ties": "the item that appears first in the file is the latest"
         if rules.paper
-        else "hash of (seed, user id, item id)",
+        else TIES[rules.ties],
         "candidates": f"{rules.num_candidates} distinct items the user never interacted with",
     }
 

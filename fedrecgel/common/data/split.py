@@ -103,6 +103,17 @@ def earliest_item_last(events: Events) -> NDArray[np.int64]:
     return -first[np.searchsorted(items, events.item)]
 
 
+def earliest_row_last(raw: Events, events: Events) -> NDArray[np.int64]:
+    """Return the tie rule of PFedRec's preparation and its kin, for events taken from ``raw``.
+
+    They rank each user's rows from the newest, and of equal times the row that stands first in the
+    file comes first: it is the latest.
+    """
+    stride = int(raw.item.max(initial=0)) + 1
+    pairs, first = np.unique(raw.user * stride + raw.item, return_index=True)
+    return -first[np.searchsorted(pairs, events.user * stride + events.item)]
+
+
 def chronological(events: Events, ties: NDArray[np.generic]) -> Events:
     """Sort by user, and each user's events by time, then by ``ties`` (R,)."""
     time = np.where(events.timed, events.time, 0)

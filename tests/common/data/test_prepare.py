@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fedrecgel.common.data import Dataset, prepare
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.errors import ConfigError, DataError
 
 Row = tuple[object, ...]
@@ -100,6 +101,17 @@ def test_new_numbers_for_ids_change_no_choice_of_ties(made: Prepare) -> None:
     one = content(made(rows))
     two = content(made([*rows, *[("a", f"a{item}", 5) for item in range(8)]]))
     assert {user: two[user] for user in one} == one
+
+
+def test_ties_by_the_order_of_the_file(made: Prepare) -> None:
+    """Of equal times the row that stands first is the latest, as PFedRec's preparation ranks."""
+    rows = [("a", item, 7) for item in (5, 1, 9, 3, 2)] + [("b", 9, 8), ("b", 1, 7), ("b", 5, 7)]
+    data = made(rows, min_interactions=3, ties="file")
+    assert content(data) == {"a": (["2", "3", "9"], "1", "5"), "b": (["5"], "1", "9")}
+    assert data.manifest.rules["ties"] == "the row that stands first in the file is the latest"
+    assert "--ties file" in data.manifest.command
+    with pytest.raises(DataError, match="sites of their own have files of their own"):
+        Catalogue.of(data)
 
 
 def test_an_item_that_occurs_only_in_the_test(made: Prepare) -> None:
@@ -216,6 +228,8 @@ class TestPaperProtocol:
         ({"protocol": "papre"}, "protocol 'papre' is unknown; it is one of default, paper"),
         ({"min_interactions": -1}, "min-interactions is -1"),
         ({"num_candidates": 0}, "num-candidates is 0"),
+        ({"ties": "fiel"}, "ties 'fiel' is unknown; it is one of hash, file"),
+        ({"ties": "file", "protocol": "paper"}, "a rule of its own for ties"),
     ],
 )
 def test_impossible_settings(made: Prepare, settings: dict[str, object], message: str) -> None:
