@@ -33,6 +33,7 @@ KNOW_FLOWER = {
     "server/exchange.py",
     "server/history.py",
     "server/gathering.py",
+    "server/presence.py",
     "server/strategy.py",
     "server/training.py",
     "simulation/backends.py",

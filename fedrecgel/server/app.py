@@ -135,6 +135,7 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
             wait=options.wait,
             on_round=show.on_round,
             on_failure=show.on_failure,
+            say=show.say,
         )
         show.say(f"{nodes} node" + ("s" if nodes > 1 else ""))
         strategy.start(grid)

@@ -8,6 +8,7 @@ it: that stays with the nodes, which keep the rounds that a kept checkpoint refe
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,16 +23,20 @@ from torch import Tensor
 
 from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import RunError
+from fedrecgel.common.greeting import Hello
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.requests import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.federation import Best, Federation
 from fedrecgel.server.run_folder import CHECKPOINTS
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 2
 FOLDER = CHECKPOINTS
-PARTS = {"round", "experiment", "sites", "catalogue", "optimizer", "best", "history", "norms"}
+PARTS = {
+    *("round", "experiment", "sites", "parts", "catalogue"),
+    *("optimizer", "best", "history", "norms"),
+}
 """What ``state.json`` must hold."""
 
 
@@ -47,9 +52,10 @@ def write_checkpoint(run: Path, federation: Federation, round: int) -> None:
         "round": round,
         "experiment": asdict(federation.experiment),
         "sites": _sites(federation),
+        "parts": federation.roster.members[0].hello.parts,
         "catalogue": federation.roster.catalogue,
         "optimizer": optimizer,
-        "best": None if best is None else {"round": best.round, "value": best.value},
+        "best": None if best is None else {"round": best.round, "value": _or_none(best.value)},
         "history": federation.history.to_json(),
         "norms": list(federation.norms),
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -107,18 +113,29 @@ class Checkpoint:
         Raises
         ------
         RunError
-            When the nodes are not those of the run.
+            When a site is not what it was, or the catalogue or a setting is another.
         """
-        document = self._document
-        for name, found in (
-            ("sites", _sites(federation)),
-            ("catalogue", federation.roster.catalogue),
-        ):
-            if document[name] != found:
-                raise RunError(
-                    f"the run cannot go on: its {name} differ from those of its checkpoint "
-                    f"({_brief(found)}, not {_brief(document[name])}); use the same data and nodes"
+        document, roster = self._document, federation.roster
+        if document["catalogue"] != roster.catalogue:
+            raise RunError(
+                "the run cannot go on: its catalogue differs from that of its checkpoint "
+                f"({roster.catalogue[:12]}, not {document['catalogue'][:12]}); use the same data"
+            )
+        roster.resume(
+            [
+                Hello(
+                    site,
+                    users,
+                    roster.num_items,
+                    roster.catalogue,
+                    fingerprint=fingerprint,
+                    validation_users=validation,
+                    test_users=test,
+                    parts=document["parts"],
                 )
+                for site, users, validation, test, fingerprint in document["sites"]
+            ]
+        )
         _refuse_other_settings(self.experiment, federation.experiment)
         federation.experiment = replace(federation.experiment, id=self.experiment.id)
         server = federation.server
@@ -128,17 +145,19 @@ class Checkpoint:
         server.auxiliary, server.addressed = then.auxiliary, then.addressed
         if server.optimizer is not None:
             server.optimizer.load_state_dict(_join_optimizer(document["optimizer"], self._tensors))
-        federation.roster.accepted[:] = self._tensors["accepted"].numpy()
+        accepted = self._tensors["accepted"].numpy()
+        roster.accepted[: len(accepted)] = accepted
         federation.trained_items[:] = self._tensors["trained_items"].numpy()
         federation.history.from_json(document["history"])
         federation.norms.extend(document["norms"])
         if document["best"] is not None:
             federation.best = Best(
                 document["best"]["round"],
-                document["best"]["value"],
+                math.nan if document["best"]["value"] is None else document["best"]["value"],
                 self._server("best/"),
                 self._tensors["best/trained_items"].numpy(),
                 self._tensors["best/accepted"].numpy(),
+                self._tensors["best/evaluated"].numpy(),
             )
 
     def _server(self, prefix: str) -> ServerState:
@@ -168,6 +187,7 @@ def restore_last(run: Path, federation: Federation) -> int:
     found[0].restore(federation)
     # Nodes go on keeping what the older one refers to as well, should the newer one get lost.
     federation.saved = [checkpoint.kept() for checkpoint in reversed(found)]
+    federation.grow()
     return found[0].round
 
 
@@ -207,7 +227,8 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _sites(federation: Federation) -> list[list[Any]]:
-    return [[member.site, member.last - member.first] for member in federation.roster.members]
+    hellos = (member.hello for member in federation.roster.members)
+    return [[h.site, h.users, h.validation_users, h.test_users, h.fingerprint] for h in hellos]
 
 
 def _tensors(federation: Federation) -> tuple[State, Any]:
@@ -219,6 +240,7 @@ def _tensors(federation: Federation) -> tuple[State, Any]:
     if best is not None:
         tensors |= _server_tensors("best/", best.server)
         tensors["best/accepted"] = torch.from_numpy(best.accepted)
+        tensors["best/evaluated"] = torch.from_numpy(best.evaluated)
         tensors["best/trained_items"] = torch.from_numpy(best.trained_items)
     rest: Any = None
     if server.optimizer is not None:
@@ -262,6 +284,6 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _brief(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _or_none(value: float) -> float | None:
+    """A number as JSON can hold it: an evaluation over nobody gave nan."""
+    return None if math.isnan(value) else value

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MessageType
+from numpy.typing import NDArray
 
 from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.interactions import Ints
-from fedrecgel.common.metrics import MetricSums
+from fedrecgel.common.metrics import NAMES, MetricSums
 from fedrecgel.common.records import pack_evaluate_request, refuse_undeclared, unpack_metrics
 from fedrecgel.common.requests import EvaluateRequest
 from fedrecgel.server.exchange import Failure
@@ -51,10 +52,10 @@ class EvaluationRound:
         self._request = EvaluateRequest(federation.experiment, round, split, full, accepted, {})
 
     def messages(self, arrays: ArrayRecord) -> Iterator[Message]:
-        """One message to every node that hosts users."""
+        """One message to every node that is there and hosts users."""
         federation, tensors = self._federation, self._federation.algorithm.tensors
         refuse_undeclared(arrays, tensors.shared)
-        for member in federation.roster.members:
+        for member in federation.roster.here:
             users = np.arange(member.first, member.last)
             if not len(users):
                 continue
@@ -79,7 +80,7 @@ class EvaluationRound:
         FederationError
             When no node could evaluate.
         """
-        parts: dict[int, dict[str, MetricSums]] = {}
+        self._parts = parts = dict[int, dict[str, MetricSums]]()
         hosted = {m.node_id: m.last - m.first for m in self._federation.roster.members}
         for reply in replies:
             node_id = reply.metadata.src_node_id
@@ -101,3 +102,12 @@ class EvaluationRound:
             for ranking, found in parts.get(member.node_id, {}).items():
                 sums[ranking] = sums[ranking].add(found)
         return sums
+
+    def by_member(self, ranking: str, name: str) -> NDArray[np.float64]:
+        """(S, 2) users evaluated and sum of a metric over them, by the roster's members."""
+        found = np.zeros((len(self._federation.roster.members), 2))
+        for place, member in enumerate(self._federation.roster.members):
+            if member.node_id in self._parts:
+                sums = self._parts[member.node_id][ranking]
+                found[place] = sums.users, sums.totals[NAMES.index(name)]
+        return found

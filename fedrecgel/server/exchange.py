@@ -9,6 +9,12 @@ from flwr.serverapp import Grid
 
 POLL = (0.02, 0.5)
 """Seconds between two looks for replies: at first, and at most."""
+LOOK = 2.0
+"""Seconds between two looks at which nodes are there."""
+GONE = 5.0
+"""Seconds after which nothing is expected of a node that is not there."""
+BACK = 60.0
+"""The same of one that came back meanwhile: what it was working on is probably lost."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ def exchange(
 
     Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three
     seconds between looks; folding replies as they arrive keeps one reply in memory. With ``renew``
-    the timeout counts from the last reply.
+    the timeout counts from the last reply. A node that Flower does not list any more is given up
+    after `GONE` seconds.
     """
     messages = list(messages)
     nodes = [message.metadata.dst_node_id for message in messages]
@@ -56,6 +63,7 @@ def exchange(
         else:
             on_failure(Failure(nodes[number], "could not be sent"))
     deadline, pause = clock() + timeout, POLL[0]
+    absent = _Absent(grid, clock)
     while waiting:
         before = len(waiting)
         for reply in grid.pull_messages(list(waiting)):
@@ -78,8 +86,31 @@ def exchange(
         else:
             time.sleep(pause)
             pause = min(POLL[1], pause * 1.5)
+            lost = absent.given_up(set(waiting.values()))
+            for message_id in [found for found, node_id in waiting.items() if node_id in lost]:
+                on_failure(Failure(waiting.pop(message_id), "node went away"))
     for node_id in waiting.values():
         on_failure(Failure(node_id, "no reply in time"))
+
+
+class _Absent:
+    """Which of the nodes that owe a reply are not there, looked up every `LOOK` seconds."""
+
+    def __init__(self, grid: Grid, clock: Callable[[], float]) -> None:
+        self._grid, self._clock, self._next = grid, clock, clock() + LOOK
+        self._since: dict[int, float] = {}
+
+    def given_up(self, nodes: set[int]) -> set[int]:
+        """Those that were missed so long ago that nothing is expected of them."""
+        now = self._clock()
+        if now < self._next:
+            return set()
+        self._next = now + LOOK
+        listed = set(self._grid.get_node_ids())
+        for node in nodes - listed:
+            self._since.setdefault(node, now)
+        missed = nodes & self._since.keys()
+        return {n for n in missed if now - self._since[n] >= (BACK if n in listed else GONE)}
 
 
 _REASONS = {

@@ -1,5 +1,6 @@
 """What the server holds during a run, and the best of it so far."""
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.requests import Experiment
 from fedrecgel.common.state import State
 from fedrecgel.server.history import History
-from fedrecgel.server.roster import Roster
+from fedrecgel.server.roster import Roster, extended
 
 
 @dataclass
@@ -29,6 +30,9 @@ class Best:
         Item rows that an accepted update had touched by then.
     accepted : (N,) int64
         For each user the last accepted round by then; 0 = none.
+    evaluated : (S, 2) float64
+        For each member of the roster how many users were evaluated, and the sum of the metric over
+        them; zeros for sites that did not answer.
     """
 
     round: int
@@ -36,11 +40,29 @@ class Best:
     server: ServerState
     trained_items: NDArray[np.bool_]
     accepted: Ints
+    evaluated: NDArray[np.float64]
 
     @property
     def shared(self) -> State:
         """The shared tensors of that round."""
         return self.server.shared
+
+    def beaten_by(self, value: float, evaluated: NDArray[np.float64]) -> bool:
+        """Whether a later evaluation is better, judged by sites that answered both.
+
+        Sites come and go, and their users are not equally hard to please: a mean over others is no
+        progress. Where no site answered both there is nothing to compare, and nothing is better.
+        """
+        if math.isnan(self.value):
+            return True  # it was over nobody
+        now, then = evaluated[:, 0] > 0, self.evaluated[:, 0] > 0
+        if np.array_equal(now, then):
+            return value > self.value
+        if not (now & then).any():
+            return False
+        users, total = evaluated[now & then].sum(0)
+        users_then, total_then = self.evaluated[now & then].sum(0)
+        return bool(total / users > total_then / users_then)
 
 
 @dataclass
@@ -81,7 +103,16 @@ class Federation:
         rows = [self.roster.accepted.copy()] + ([self.best.accepted] if self.best else [])
         self.saved = [*self.saved, rows][-keep:]
 
-    def remember(self, round: int, value: float) -> None:
+    def grow(self) -> None:
+        """Make room in what was kept before for the users of sites that joined since."""
+        users, sites = self.roster.num_users, len(self.roster.members)
+        self.saved = [[extended(row, users) for row in rows] for rows in self.saved]
+        if self.best is not None:
+            self.best.accepted = extended(self.best.accepted, users)
+            more = sites - len(self.best.evaluated)
+            self.best.evaluated = np.pad(self.best.evaluated, ((0, more), (0, 0)))
+
+    def remember(self, round: int, value: float, evaluated: NDArray[np.float64]) -> None:
         """Keep this round as the best."""
         self.best = Best(
             round,
@@ -89,6 +120,7 @@ class Federation:
             self.algorithm.snapshot(self.server),
             self.trained_items.copy(),
             self.roster.accepted.copy(),
+            evaluated,
         )
 
 

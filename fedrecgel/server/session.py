@@ -124,6 +124,7 @@ class Session:
         on_round: Callable[[dict[str, Any]], None],
         on_failure: Callable[[str, Failure], None],
         stop: Callable[[], bool] | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> FedRecStrategy:
         """The strategy, which writes ``metrics.jsonl`` and checkpoints as it goes."""
         written = False
@@ -148,6 +149,7 @@ class Session:
             resume=self.resume,
             stop=stop,
             catalogue=self.catalogue,
+            say=say,
         )
         return strategy
 

@@ -1,6 +1,5 @@
 """The Flower Strategy: rounds over users, whatever carries the messages."""
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -27,8 +26,9 @@ from fedrecgel.server.checkpoint import last_experiment, restore_last, write_che
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
-from fedrecgel.server.gathering import ask_nodes
+from fedrecgel.server.gathering import Arrivals
 from fedrecgel.server.history import Tally, line_of
+from fedrecgel.server.presence import Presence
 from fedrecgel.server.roster import Roster
 from fedrecgel.server.training import TrainingRound
 
@@ -46,7 +46,7 @@ class FedRecStrategy(Strategy):
     min_nodes
         Nodes to wait for before round 1.
     wait
-        Seconds to wait for them.
+        Seconds to wait for them, and later for somebody when all sites are away.
     on_round
         Called after each round with its line of ``metrics.jsonl``, evaluated or not.
     on_failure
@@ -59,6 +59,8 @@ class FedRecStrategy(Strategy):
         Asked after each round; True saves a checkpoint and raises `Stopped`.
     catalogue
         Sent to nodes that have a file of their own, which they prepare by it.
+    say
+        Told in a line of sites that go away, come back or join.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class FedRecStrategy(Strategy):
         resume: bool = False,
         stop: Callable[[], bool] | None = None,
         catalogue: Catalogue | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.config = config
         self.min_nodes = min_nodes
@@ -96,6 +99,7 @@ class FedRecStrategy(Strategy):
         self.resume = resume
         self.stop = stop or (lambda: False)
         self.catalogue = catalogue
+        self.say = say or (lambda text: None)
         self.outcome: Outcome | None = None
         self._sites: dict[int, str] = {}
         self._attempt = 0
@@ -131,19 +135,26 @@ class FedRecStrategy(Strategy):
             raise ConfigError("train_config and evaluate_config are not used; set them in Config")
         rounds = num_rounds or self.config.rounds
         self._timeout = timeout or self.config.round_timeout
-        self.federation = federation = self._begin(grid, initial_arrays)
-        done, self._packed = self._restore(), None
+        federation = self._begin(grid, initial_arrays)
+        done = saved = self._restore()
+        self._packed = None
         result = Result()
         for round in range(done + 1, rounds + 1):
             if self._patience_is_over():
                 break
-            line = self._train(grid, round)
+            try:
+                line = self._train(grid, round)
+            except FederationError:
+                if done != saved:
+                    self._save(done)
+                raise
             evaluated = round == rounds or round % self.config.evaluate_every == 0
             if evaluated:
                 self._validate(grid, round, line)
             stopping = self.stop()
             if evaluated or stopping:
                 self._save(round)
+                saved = round
             done = round
             result.train_metrics_clientapp[round] = MetricRecord({"loss": line["loss"]})
             if evaluate_fn is not None:
@@ -215,9 +226,10 @@ class FedRecStrategy(Strategy):
 
     def _begin(self, grid: Grid, initial_arrays: ArrayRecord | None) -> Federation:
         query = Query(self._run_id(), self.catalogue)
-        tally = self._new_tally()
-        roster = Roster(ask_nodes(grid, query, self.min_nodes, self.wait, tally), self.catalogue)
-        self._sites = {member.node_id: member.site for member in roster.members}
+        arrivals = Arrivals(grid, query)
+        hellos = arrivals.first(self.min_nodes, self.wait, self._new_tally())
+        roster = Roster(hellos, self.catalogue)
+        self._sites = {node: hello.site for node, hello in hellos.items()}
         message_sizes(self.config, roster.num_items).refuse_large()
         algorithm = make_algorithm(self.config, roster.num_items)
         server = algorithm.init_server()
@@ -231,7 +243,18 @@ class FedRecStrategy(Strategy):
             roster.catalogue,
         )
         trained_items = np.zeros(roster.num_items, dtype=bool)
-        return Federation(self.config, experiment, roster, algorithm, server, trained_items)
+        self.federation = Federation(
+            self.config, experiment, roster, algorithm, server, trained_items
+        )
+        self._presence = Presence(
+            grid,
+            self.federation,
+            arrivals,
+            new_tally=self._new_tally,
+            say=self.say,
+            wait=self.wait,
+        )
+        return self.federation
 
     def _run_id(self) -> str:
         """That of the run to go on with, or a new one."""
@@ -249,6 +272,7 @@ class FedRecStrategy(Strategy):
         began = time.perf_counter()
         arrays = self._packed or pack_state(self.federation.server.shared)
         for attempt in range(ATTEMPTS):
+            self._presence.look(f"round {round}")
             self._attempt = attempt
             messages = self.configure_train(round, arrays, ConfigRecord(), grid)
             replies = exchange(grid, messages, self._timeout, self._tally.add)
@@ -256,6 +280,7 @@ class FedRecStrategy(Strategy):
             self.federation.history.count(self._tally)
             if metrics is not None:
                 line = line_of(round, metrics, self._tally, dropped=attempt)
+                line["away"] = sorted(self.federation.roster.away)
                 line["seconds"] = line["round_seconds"] = time.perf_counter() - began
                 self.federation.history.passed(line)
                 return line
@@ -271,27 +296,31 @@ class FedRecStrategy(Strategy):
         and the last round is taken whatever it shows.
         """
         began, federation = time.perf_counter(), self.federation
-        ranking, _, name = self.config.select_by.partition(".")
-        split = "validation" if federation.roster.validation_users else "test"
+        roster, (ranking, _, name) = federation.roster, self.config.select_by.partition(".")
+        split = "validation" if roster.validation_users else "test"
+        self._presence.look(f"evaluation of round {round}")
         sums = self._evaluate(
             grid,
             round,
             federation.server,
             split=split,
             full=ranking == "full",
-            accepted=federation.roster.accepted,
+            accepted=roster.accepted,
         )
         line[split] = {r: found.values() for r, found in sums.items()}
+        eligible = roster.validation_users if split == "validation" else roster.test_users
+        line["evaluated"] = {"users": sums[ranking].users, "eligible": eligible}
         value, best = sums[ranking].value(name), federation.best
-        # A first evaluation over nobody gave nan, which no number exceeds.
-        if best is None or split == "test" or value > best.value or math.isnan(best.value):
-            federation.remember(round, value)
+        members = self._evaluation.by_member(ranking, name)
+        if best is None or split == "test" or best.beaten_by(value, members):
+            federation.remember(round, value, members)
         line["evaluation_seconds"] = time.perf_counter() - began
         federation.history.append(line)
 
     def _test(self, grid: Grid, rounds: int) -> Outcome:
         federation, best = self.federation, self.federation.best
         assert best is not None, "the last round is always evaluated"
+        self._presence.wait_for_all("final test")
         test = self._evaluate(
             grid, best.round, best.server, split="test", full=True, accepted=best.accepted
         )
@@ -322,7 +351,12 @@ class FedRecStrategy(Strategy):
         return self._sums
 
     def _new_tally(self) -> Tally:
-        return Tally(lambda node: self._sites.get(node, f"node {node}"), self.on_failure)
+        return Tally(self._site_of, self.on_failure)
+
+    def _site_of(self, node: int) -> str:
+        if node not in self._sites and hasattr(self, "federation"):
+            self._sites |= {m.node_id: m.site for m in self.federation.roster.members}
+        return self._sites.get(node, f"node {node}")
 
 
 def _load(shared: State, given: State) -> None:

@@ -142,6 +142,7 @@ def _train(
             on_round=after_round,
             on_failure=progress.on_failure,
             stop=stop,
+            say=progress.say,
         )
         carrier.start(strategy, app, run_config, sizes, progress.say)
     assert strategy.outcome is not None

@@ -135,7 +135,7 @@ def test_another_format_is_refused_by_name(data: Dataset, tmp_path: Path) -> Non
     finish(data, tmp_path, rounds=3)
     path = tmp_path / FOLDER / "00000003" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    with pytest.raises(RunError, match="checkpoint format 99, this version reads 1"):
+    with pytest.raises(RunError, match="checkpoint format 99, this version reads 2"):
         finish(data, tmp_path)
 
 

@@ -37,5 +37,5 @@ def test_nodes_are_waited_for_while_others_still_answer(
     monkeypatch.setattr(gathering, "exchange", with_clock)
     grid = federation(small_data, nodes=6).grid(Slow)
     tally = Tally(str, lambda site, failure: None)
-    assert len(gathering.ask_nodes(grid, Query(), 6, 1.0, tally)) == 6
+    assert len(gathering.Arrivals(grid, Query()).first(6, 1.0, tally)) == 6
     assert tally.reasons == {}
