@@ -18,6 +18,7 @@ ALLOWED = {
     "common": set(),
     "client": {"common"},
     "server": {"common"},
+    "serve": {"common", "client"},
     "simulation": {"common", "client", "server"},
 }
 # The only modules that know Flower.

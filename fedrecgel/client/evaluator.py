@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from fedrecgel.client.published import publish
 from fedrecgel.client.site import Site, algorithm_of
 from fedrecgel.client.store import RANK_FIELDS
 from fedrecgel.common.algorithms.base import Algorithm, Download
@@ -53,6 +54,9 @@ def evaluate(site: Site, request: EvaluateRequest) -> dict[str, float | int]:
         noted[ranks["full"].users] = np.concatenate((*found, best), axis=1)
         store = site.store(request.experiment, algorithm.private_template)
         store.finish(site.users, request.accepted, noted)
+        if site.publishes:
+            # After the chosen rounds are noted: who serves it looks them up.
+            publish(site, request)
     sums: dict[str, float | int] = {"trained": int((request.accepted > 0).sum())}
     for ranking, counts in ranks.items():
         sums.update(MetricSums.from_counts(counts).to_flat(f"{ranking}."))

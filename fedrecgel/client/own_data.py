@@ -6,6 +6,7 @@ Every message may be a new process, so all that lasts is in the state folder::
     runs/ID.json      which of them a run uses: a file that changes changes no run that has begun
     source.json       size, time and hash of the file when it was read last
     private.sqlite    private state
+    published/        the shared model of the last run that ended, for serving
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,6 +51,8 @@ class OwnDataSite(Site):
     key_file
         Encrypts private state; empty = it is only protected by the rights of the file.
     """
+
+    publishes: ClassVar[bool] = True
 
     run: str = ""
     key_file: str = ""

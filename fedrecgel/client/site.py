@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ class Site:
 
     Slots are the positions 0, 1, ... of the users that have something to train on.
     """
+
+    publishes: ClassVar[bool] = False
+    """Whether the model of a final test is kept here for serving; a run's folder has it anyway."""
 
     name: str
     data: Dataset
