@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrecgel.common.config import kebab
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DeployError, FedRecError
 from fedrecgel.common.json_file import write_json
@@ -77,20 +78,19 @@ class OneMachine:
         """A site's private state."""
         return self.folder / "state" / site
 
+    def local_site(self, site: SiteFile) -> LocalSite:
+        """What a site's SuperNode is started with."""
+        config = {
+            "site": site.name,
+            "interactions": str(site.file),
+            "state": str(self.state(site.name)),
+        }
+        return LocalSite(site.name, config)
+
     @contextmanager
     def running(self, say: Say) -> Iterator[LocalDeployment]:
         """All processes, from here on until the block ends."""
-        sites = [
-            LocalSite(
-                site.name,
-                {
-                    "site": site.name,
-                    "interactions": str(site.file),
-                    "state": str(self.state(site.name)),
-                },
-            )
-            for site in self.sites
-        ]
+        sites = [self.local_site(site) for site in self.sites]
         with deployment(self.folder, sites, say=say) as running:
             yield running
 
@@ -110,7 +110,7 @@ class OneMachine:
         ConfigError
             When a setting will not do: better said before everything starts.
         """
-        named = {"round-timeout": ROUND_TIMEOUT, **settings}
+        named = {"round-timeout": ROUND_TIMEOUT} | {kebab(n): v for n, v in settings.items()}
         known = preset_config(algorithm, preset, self.data.name, named).to_flat()
         options = {
             "algorithm": algorithm,
