@@ -111,7 +111,8 @@ def earliest_row_last(raw: Events, events: Events) -> NDArray[np.int64]:
     """
     stride = int(raw.item.max(initial=0)) + 1
     pairs, first = np.unique(raw.user * stride + raw.item, return_index=True)
-    return -first[np.searchsorted(pairs, events.user * stride + events.item)]
+    ties: NDArray[np.int64] = -first[np.searchsorted(pairs, events.user * stride + events.item)]
+    return ties
 
 
 def chronological(events: Events, ties: NDArray[np.generic]) -> Events:
