@@ -1,5 +1,6 @@
 """A run's settings and its folder, from what was asked for: a new run, or one to go on with."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.common.presets import preset_config
-from fedrecgel.common.sizes import message_sizes
+from fedrecgel.common.sizes import message_sizes, refuse_disk, refuse_memory
 from fedrecgel.common.state import resolve_device
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.run_folder import CONFIG, FORMAT, RunFolder
@@ -87,7 +88,7 @@ class Session:
             known = dataset or catalogue
             config = preset_config(algorithm, preset, known.name if known else "", settings)
         if dataset is not None:
-            message_sizes(config, dataset.num_items).refuse_large()
+            _refuse_size(config, dataset, nodes or head.get("nodes", 1), out)
         head = {
             "format": FORMAT,
             "algorithm": config.algorithm,
@@ -152,6 +153,14 @@ class Session:
             say=say,
         )
         return strategy
+
+
+def _refuse_size(config: Config, dataset: Dataset, nodes: int, out: Path) -> None:
+    """Refuse what cannot be sent, or kept on the server or on this machine."""
+    users, items = dataset.num_users, dataset.num_items
+    message_sizes(config, items).refuse_large(math.ceil(config.fraction * -(-users // nodes)))
+    refuse_memory(config, users, items)
+    refuse_disk(config, users, items, out.resolve())
 
 
 def _refuse_other_kind(

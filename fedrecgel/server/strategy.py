@@ -1,5 +1,6 @@
 """The Flower Strategy: rounds over users, whatever carries the messages."""
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from fedrecgel.common.greeting import Query
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.common.requests import Experiment
-from fedrecgel.common.sizes import message_sizes
+from fedrecgel.common.sizes import message_sizes, refuse_memory
 from fedrecgel.common.state import State
 from fedrecgel.server.checkpoint import last_experiment, restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
@@ -230,7 +231,10 @@ class FedRecStrategy(Strategy):
         hellos = arrivals.first(self.min_nodes, self.wait, self._new_tally())
         roster = Roster(hellos, self.catalogue)
         self._sites = {node: hello.site for node, hello in hellos.items()}
-        message_sizes(self.config, roster.num_items).refuse_large()
+        most = max(member.last - member.first for member in roster.members)
+        users = math.ceil(self.config.fraction * most)
+        message_sizes(self.config, roster.num_items).refuse_large(users)
+        refuse_memory(self.config, roster.num_users, roster.num_items)
         algorithm = make_algorithm(self.config, roster.num_items)
         server = algorithm.init_server()
         if initial_arrays is not None:

@@ -170,6 +170,11 @@ class Algorithm(ABC, Generic[ConfigT]):
         )
         return {name: tensors[name] for name in self.tensors.sent}
 
+    @property
+    def addressed_template(self) -> State:
+        """One user's addressed tensors: names, shapes and types."""
+        return {}
+
     def server_bytes(self, num_users: int) -> int:
         """What the server's state grows to beside the shared tensors, once all took part."""
         return 0

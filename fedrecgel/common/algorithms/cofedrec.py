@@ -121,6 +121,12 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
         table = torch.zeros((users, self.num_items, size), dtype=self.dtype)
         return {"weight": weight.repeat(users, 1), "bias": bias.repeat(users, 1), "table": table}
 
+    @property
+    def addressed_template(self) -> State:
+        """See `Algorithm.addressed_template`."""
+        size = (self.num_items, self.config.embedding_dim)
+        return {"group": torch.zeros(size, dtype=self.dtype)}
+
     # --- client ------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -256,7 +262,8 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
     def server_bytes(self, num_users: int) -> int:
         """The tables of the groups that members have yet to fetch."""
         tables = min(num_users, math.ceil(TABLES_ALIVE / self.config.fraction))
-        return tables * self.initial.numel() * self.initial.element_size()
+        size = self.config.embedding_dim * self.dtype.itemsize
+        return tables * self.num_items * size
 
     # --- scoring -----------------------------------------------------------------------------
 

@@ -134,6 +134,12 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
             state["rounds"] = torch.zeros(len(keys), dtype=torch.int64)
         return self.cast(state)
 
+    @property
+    def addressed_template(self) -> State:
+        """See `Algorithm.addressed_template`."""
+        size = (self.num_items, self.config.embedding_dim)
+        return {"neighbours": torch.zeros(size, dtype=self.dtype)}
+
     # --- client ------------------------------------------------------------------------------
 
     @torch.no_grad()

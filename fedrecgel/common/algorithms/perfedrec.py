@@ -130,6 +130,12 @@ class PerFedRec(PerUserAlgorithm[PerFedRecConfig]):
         rounds = torch.zeros(len(keys), dtype=torch.int64)
         return {"user": user.to(self.dtype), "scores": scores, "rounds": rounds}
 
+    @property
+    def addressed_template(self) -> State:
+        """See `Algorithm.addressed_template`."""
+        size = (self.num_items, self.config.embedding_dim)
+        return {"cluster": torch.zeros(size, dtype=self.dtype)}
+
     # --- client ------------------------------------------------------------------------------
 
     @torch.no_grad()
