@@ -1,0 +1,109 @@
+"""Processes that are watched and stopped in order; nothing of them stays."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy import processes as module
+from fedrecgel.deploy.processes import Processes, free_ports
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+SLEEP = python("import time; print('up', flush=True); time.sleep(60)")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 20
+    while text not in path.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_those_of_the_highest_rank_are_stopped_first(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def end(number, frame):\n"
+        f"    open({str(tmp_path / 'order')!r}, 'a').write(sys.argv[1])\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with Processes(tmp_path / "logs") as started:
+        for name, rank in (("l", 0), ("n", 1), ("e", 2)):
+            started.start(name, [*python(code), name], os.environ, tmp_path, rank)
+        pids = [process.popen.pid for process in started.started]
+        for name in "lne":
+            wait_for(tmp_path / "logs" / f"{name}.log", "up")
+    assert (tmp_path / "order").read_text() == "enl"
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_one_that_ends_is_named_with_what_it_said(tmp_path: Path) -> None:
+    with Processes(tmp_path) as started:
+        started.start("link", SLEEP, os.environ, tmp_path)
+        code = r"print('\x1b[91mERROR \x1b[0m:  the key is not registered'); raise SystemExit(7)"
+        ended = started.start("node", python(code), os.environ, tmp_path)
+        ended.popen.wait(20)
+        with pytest.raises(
+            DeployError, match=r"node ended with 7: the key is not registered; its log: .*node\.log"
+        ):
+            started.check()
+
+
+def test_waiting_ends_when_a_process_does_and_in_time(tmp_path: Path) -> None:
+    with Processes(tmp_path) as started:
+        started.start("node", SLEEP, os.environ, tmp_path)
+        wait_for(tmp_path / "node.log", "up")
+        with pytest.raises(DeployError, match=r"it is not ready after 0\.1 s; node said last: up"):
+            started.wait("it", lambda: False, 0.1, 0.02)
+        started.started[0].popen.kill()
+        started.started[0].popen.wait(20)
+        with pytest.raises(DeployError, match="node was killed by SIGKILL"):
+            started.wait("it", lambda: False, 20, 0.02)
+
+
+def test_one_that_does_not_listen_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.3)
+    code = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid, 'up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with Processes(tmp_path) as started:
+        process = started.start("deaf", python(code), os.environ, tmp_path)
+        wait_for(process.log, "up")
+    child = int(process.log.read_text().split()[0])
+    assert process.popen.returncode == -9
+    deadline = time.monotonic() + 5  # until init has taken it
+    while is_alive(child) and Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with Processes(tmp_path) as started, pytest.raises(DeployError, match="cannot be started"):
+        started.start("x", ["no-such-program"], os.environ, tmp_path)
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(20))) == 20
