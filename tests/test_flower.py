@@ -19,9 +19,10 @@ from flwr.serverapp.strategy import (
 
 from fedrecgel import FedRecStrategy, initial_arrays, make_config, settings_record
 from fedrecgel.client.app import app, on_evaluate, on_query, on_train
-from fedrecgel.common.algorithms.registry import make_algorithm
+from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset, make_dataset
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.simulation.grid import InProcessGrid
 
@@ -108,6 +109,26 @@ def test_fedavg_takes_the_step_of_plain_gradient_descent(
     expected = FedRecStrategy(ours, min_nodes=NODES).start(grid_of())
     for name, value in unpack_state(expected.arrays).items():
         np.testing.assert_allclose(unpack_state(stock.arrays)[name], value, atol=1e-12)
+
+
+def test_fedavg_takes_the_mean_change_where_an_algorithm_sends_one(
+    grid_of: Callable[..., InProcessGrid],
+) -> None:
+    settings = {"dtype": "float64", "fraction": 1.0, "rounds": 1, "item_lr": 0.1}
+    config = make_config("fedmf", settings)
+    stock = rounds_of(grid_of(), FedAvg(fraction_evaluate=0.0), config, 1)
+    expected = FedRecStrategy(config, min_nodes=NODES).start(grid_of())
+    for name, value in unpack_state(expected.arrays).items():
+        np.testing.assert_allclose(unpack_state(stock.arrays)[name], value, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n, a in ALGORITHMS.items() if a.reduce == "per-user"])
+def test_stock_strategies_are_refused_where_each_users_update_is_needed(
+    grid_of: Callable[..., InProcessGrid], name: str
+) -> None:
+    """U039."""
+    with pytest.raises(ConfigError, match=f"{name} needs each user's own update"):
+        rounds_of(grid_of(), FedAvg(fraction_evaluate=0.0), make_config(name), 1)
 
 
 def test_stock_replies_have_one_record_of_each_kind_and_the_keys_they_were_sent(

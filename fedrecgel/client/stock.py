@@ -1,9 +1,11 @@
 """Messages of Flower's own strategies (FedAvg, FedAdam, their wrappers), answered as they expect.
 
 Such a strategy sends weights and takes weights back. A node answers ``w - g``: the weights less the
-mean gradient of its users, under the same names, with ``num-examples``, the number of these users.
-The average of such replies is a step of plain gradient descent with rate 1; a server optimiser
-(FedAdam) takes the difference as its gradient. Settings come with the message (``train_config``,
+mean gradient of its users, or ``w + d`` where the algorithm sends a change of the weights, under
+the same names, with ``num-examples``, the number of these users. The average of such replies is a
+step of plain gradient descent with rate 1, or the algorithm's own average; a server optimiser
+(FedAdam) takes the difference as its gradient. An algorithm that needs each user's own update is
+refused. Settings come with the message (``train_config``,
 ``evaluate_config``) or stand in run-config.
 
 Private state stays here and goes on from the user's latest round: these strategies do not say which
@@ -19,6 +21,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from fedrecgel.client.evaluator import evaluate
 from fedrecgel.client.site import Site, algorithm_of
 from fedrecgel.client.trainer import train
+from fedrecgel.common.algorithms.base import refuse_averaging
 from fedrecgel.common.algorithms.registry import algorithm_class
 from fedrecgel.common.config import Config, kebab
 from fedrecgel.common.errors import FederationError
@@ -67,7 +70,7 @@ class _Asked:
 
 
 def train_stock(message: Message, context: Context, site: Site) -> RecordDict:
-    """Train a share (``fraction``) of the node's users; reply with ``w - g``."""
+    """Train a share (``fraction``) of the node's users; reply with ``w - g`` or ``w + d``."""
     asked = _Asked.read(message, context, site)
     slots = _cohort(site, asked)
     nobody = np.zeros((1, len(slots)), dtype=np.int64)
@@ -78,11 +81,12 @@ def train_stock(message: Message, context: Context, site: Site) -> RecordDict:
     nobody[0] = store.latest(site.users[slots])
     update = Update.total(train(site, request).updates)
     users = max(1, update.users)
+    sign = -1.0 if algorithm.sends == "gradient" else 1.0
     arrays = {name: value.clone() for name, value in asked.given.items()}
     for name, (index, rows) in update.rows.items():
-        arrays[name][index] -= rows / users
+        arrays[name][index] += sign * rows / users
     for name, value in update.dense.items():
-        arrays[name] -= value / users
+        arrays[name] += sign * value / users
     metrics = MetricRecord({NUM_EXAMPLES: update.users, "train-loss": update.loss / users})
     packed = {name: Array(value.numpy()) for name, value in arrays.items()}
     return RecordDict({"arrays": ArrayRecord(packed), "metrics": metrics})
@@ -114,6 +118,7 @@ def evaluate_stock(message: Message, context: Context, site: Site) -> RecordDict
 def _config(values: dict[str, Any], site: Site) -> Config:
     """Settings among the values; the others belong to somebody else."""
     name = str(values.get("algorithm") or "fedrecgel")
+    refuse_averaging(algorithm_class(name))
     known = {kebab(field.name) for field in fields(algorithm_class(name).config_class)}
     settings = {k: v for k, v in values.items() if k in known and v != ""}
     return preset_config(name, str(values.get("preset") or "tuned"), site.data.name, settings)

@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
 from fedrecgel import __version__
+from fedrecgel.common.algorithms.base import refuse_averaging
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.array_codec import from_array, to_array
 from fedrecgel.common.config import Config
@@ -50,8 +51,16 @@ def pack_state(state: State) -> ArrayRecord:
 
 
 def initial_arrays(config: Config, num_items: int) -> ArrayRecord:
-    """The shared tensors before round 1, for a strategy of Flower's own."""
-    return pack_state(make_algorithm(config, num_items).init_server().shared)
+    """The shared tensors before round 1, for a strategy of Flower's own.
+
+    Raises
+    ------
+    ConfigError
+        When the algorithm cannot be run by such a strategy.
+    """
+    algorithm = make_algorithm(config, num_items)
+    refuse_averaging(algorithm)
+    return pack_state(algorithm.init_server().shared)
 
 
 def settings_record(config: Config) -> ConfigRecord:

@@ -133,6 +133,8 @@ class Algorithm(ABC, Generic[ConfigT]):
     config_class: ClassVar[type[Config]]
     reduce: ClassVar[Literal["sum", "per-user"]] = "sum"
     """Whether the server needs the sum of the updates, or each user's own."""
+    sends: ClassVar[Literal["gradient", "change"]] = "change"
+    """What an update holds: a gradient, or the change of the weights."""
     citation: ClassVar[str] = ""
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {}
     """The few settings that matter most and values to try: what `fedrecgel.compare` tunes."""
@@ -279,6 +281,10 @@ class Algorithm(ABC, Generic[ConfigT]):
         """What they are evaluated with, by default the same; a -1 is a user who cannot train."""
         return self.download(server, users)
 
+    def scored(self, server: ServerState) -> State:
+        """Shared tensors that users are scored with; by default those that they train with."""
+        return server.shared
+
     def snapshot(self, server: ServerState) -> ServerState:
         """A copy of all that `evaluation_download` needs; kept for the best round."""
         return server.copy()
@@ -325,4 +331,19 @@ def refuse_individual(algorithm: Algorithm[Any], config: Config) -> None:
             f"{config.algorithm} compares the users' own updates on the server, and setting "
             "'server-sees' allows it sums only; choose an algorithm that adds updates, or set "
             "server-sees=individual"
+        )
+
+
+def refuse_averaging(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> None:
+    """Refuse what a strategy of Flower's own, which averages weights, cannot run.
+
+    Raises
+    ------
+    ConfigError
+        With the reason.
+    """
+    if algorithm.reduce == "per-user":
+        raise ConfigError(
+            f"{algorithm.name} needs each user's own update and sends tables to single users; "
+            "Flower's strategies average weights: use FedRecStrategy"
         )

@@ -8,7 +8,7 @@ tensors, the server averages it over the users and takes one optimiser step.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -18,12 +18,14 @@ from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.algorithms.view import ScorerView
 from fedrecgel.common.blocks import cut_blocks
 from fedrecgel.common.config import Config, Scalar, setting
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.optimizers import SERVER_OPTIMIZERS, adam_state, adam_step, server_optimizer
 from fedrecgel.common.samples import Samples, draw_samples
 from fedrecgel.common.scorers import make_scorer
 from fedrecgel.common.scorers.base import Block, Gradients, Kernel
+from fedrecgel.common.scorers.squares import GRAM, SquaresKernel, gram_of, through_gram
 from fedrecgel.common.sharpness import ascent_scale
 from fedrecgel.common.state import (
     State,
@@ -33,6 +35,9 @@ from fedrecgel.common.state import (
     resolve_device,
     take_users,
 )
+
+AVERAGE = "average/"
+"""Prefix of the averaged shared tensors among the server's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +51,17 @@ class FedNCFConfig(Config):
     init_std: float = setting(0.01, "standard deviation of initial embeddings", low=0)
     loss: str = setting(
         "chunked-sum",
-        "chunked-sum: means over chunks of 128 samples, summed (paper); or mean over all samples",
-        choices=("chunked-sum", "mean"),
+        "chunked-sum: means over chunks of 128 samples, summed (paper); mean over all samples; or "
+        "squares over the whole catalogue, which draws no negatives (scorer dot)",
+        choices=("chunked-sum", "mean", "squares"),
+    )
+    unknown_weight: float = setting(
+        0.1, "loss squares: weight of the items that a user does not have", low=0, high=1
+    )
+    private_optimizer: str = setting(
+        "adam",
+        "adam; or newton, which finds the private vector of least loss (loss squares)",
+        choices=("adam", "newton"),
     )
     local_lr: float = setting(0.1, "learning rate of the private Adam", low=0)
     private_steps: int = setting(
@@ -59,6 +73,23 @@ class FedNCFConfig(Config):
     )
     server_lr: float = setting(0.001, "learning rate of the server", low=0)
     item_weight_decay: float = setting(0.0, "L2 penalty on the item rows touched in a round", low=0)
+    average: float = setting(
+        0.0,
+        "users are scored with an average of the shared tensors over rounds, of which each round "
+        "keeps this share; 0 = with the latest",
+        low=0,
+        high=0.9999,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss == "squares" and self.scorer != "dot":
+            raise ConfigError(f"loss squares needs scorer dot, not {self.scorer}")
+        if self.private_optimizer == "newton":
+            if self.loss != "squares":
+                raise ConfigError(f"private-optimizer newton needs loss squares, not {self.loss}")
+            if self.private_weight_decay == 0:
+                raise ConfigError("private-optimizer newton needs a private-weight-decay above 0")
 
 
 GradientConfig = TypeVar("GradientConfig", bound=FedNCFConfig)
@@ -69,8 +100,11 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
 
     Shared are ``items`` (M, D) and the scorer's network; private are ``user`` (P,) and the moments
     of its Adam. The radii of `radii` make the gradients sharpness-aware
-    (`fedrecgel.common.sharpness`).
+    (`fedrecgel.common.sharpness`). Loss ``squares`` shares ``gram`` (P, P) as well
+    (`fedrecgel.common.scorers.squares`).
     """
+
+    sends: ClassVar[Literal["gradient", "change"]] = "gradient"
 
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
         "server-optimizer": ("adagrad",),
@@ -89,8 +123,9 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
     def __init__(self, config: GradientConfig, num_items: int) -> None:
         super().__init__(config, num_items)
         self.scorer = make_scorer(config.scorer, config.embedding_dim)
+        self._squares = config.loss == "squares"
         self.tensors = Tensors(
-            shared=frozenset({"items", *self.scorer.network_shapes}),
+            shared=frozenset({"items", *self.scorer.network_shapes, *[GRAM][: self._squares]}),
             item_rows=frozenset({"items"}),
             private=frozenset({"user", "adam_mean", "adam_square", "adam_step"}),
         )
@@ -101,6 +136,8 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         items = self.scorer.init_items(self.num_items, config.seed, config.init_std)
         shared = self.cast({"items": items, **self.scorer.init_network(config.seed)})
         optimizer = server_optimizer(config.server_optimizer, shared.values(), config.server_lr)
+        if self._squares:
+            shared[GRAM] = gram_of(shared["items"])  # it follows from the items: no step of its own
         return ServerState(shared, optimizer=optimizer)
 
     def init_private(self, keys: Keys) -> State:
@@ -120,7 +157,32 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
                 value.grad[index] = rows / update.users + decay
             elif name in update.dense:
                 value.grad += update.dense[name] / update.users
+        items = server.shared["items"]
+        if self._squares:
+            assert items.grad is not None
+            items.grad[:, :-1] += through_gram(items, update.dense[GRAM] / update.users)
         optimizer.step()
+        if self._squares:
+            server.shared[GRAM].copy_(gram_of(items))
+        if self.config.average > 0:
+            self._average(server)
+
+    def _average(self, server: ServerState) -> None:
+        """Move the average on; it begins with the first round."""
+        for name, value in server.shared.items():
+            kept = server.auxiliary.setdefault(f"{AVERAGE}{name}", value.clone())
+            kept.lerp_(value, 1.0 - self.config.average)
+        if self._squares:
+            server.auxiliary[f"{AVERAGE}{GRAM}"] = gram_of(server.auxiliary[f"{AVERAGE}items"])
+
+    def scored(self, server: ServerState) -> State:
+        """See `Algorithm.scored`."""
+        kept = server.auxiliary
+        return {name: kept.get(f"{AVERAGE}{name}", v) for name, v in server.shared.items()}
+
+    def snapshot(self, server: ServerState) -> ServerState:
+        """See `Algorithm.snapshot`."""
+        return ServerState(self.scored(server)).copy()
 
     def personal_view(self, download: Download, private: State) -> ScorerView:
         """See `Algorithm.personal_view`."""
@@ -137,6 +199,10 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         self, download: State, private: State, data: Interactions, round: int
     ) -> tuple[Update, State]:
         """See `Algorithm.local_update`."""
+        if self._squares:  # in closed form, for one user as for many
+            own = {name: value.unsqueeze(0) for name, value in private.items()}
+            update, state = self.block_update(Download(download), own, data, round)
+            return update, {name: value[0] for name, value in state.items()}
         samples = self._draw(data, round)
         items = torch.from_numpy(samples.items)
         block = Block(
@@ -179,7 +245,7 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         samples = self._draw(data, round)
         touched, place_of = np.unique(samples.items, return_inverse=True)
         shared = move(download.shared, device)
-        kernel = self.scorer.kernel({name: shared[name] for name in self.scorer.network_shapes})
+        kernel = self._kernel(shared)
         sums = shared["items"].new_zeros((len(touched), self.scorer.row_size))
         network: State = {}
         result = {name: torch.empty_like(value) for name, value in private.items()}
@@ -201,11 +267,20 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         rows_sum = {"items": (index, sums.cpu())}
         return Update(rows_sum, dense, data.num_users, loss, len(samples.items)), result
 
+    def _kernel(self, shared: State) -> Kernel:
+        if self._squares:
+            return SquaresKernel(shared[GRAM], self.config.unknown_weight)
+        return self.scorer.kernel({name: shared[name] for name in self.scorer.network_shapes})
+
     def _train_block(
         self, kernel: Kernel, block: Block, rows: Tensor, private: State
     ) -> tuple[Gradients, State]:
         rho_shared, rho_private = self.radii
         user, adam = private["user"], private
+        if self.config.private_optimizer == "newton":
+            assert isinstance(kernel, SquaresKernel)
+            user = kernel.solve(block, rows, self.config.private_weight_decay)
+            return kernel.sam_gradients(block, rows, user, rho_shared, 0.0), {**adam, "user": user}
         for _ in range(self.config.private_steps - 1):
             gradient = kernel.private_gradient(block, rows, user)
             if rho_private > 0:
@@ -223,6 +298,9 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
 
     def _draw(self, data: Interactions, round: int) -> Samples:
         config = self.config
+        if self._squares:
+            items, offsets = data.distinct
+            return Samples(items, np.ones(len(items)), np.ones(len(items)), offsets)
         return draw_samples(
             data,
             num_negatives=config.num_negatives,
