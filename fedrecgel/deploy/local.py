@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import make_certificates
 from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.flower import (
@@ -20,11 +21,11 @@ from fedrecgel.deploy.flower import (
     superlink_command,
     supernode_command,
 )
-from fedrecgel.deploy.probe import is_healthy, probe
+from fedrecgel.deploy.probe import distrust, is_healthy, probe
 from fedrecgel.deploy.processes import Process, Processes, free_ports
 
 HOST = "127.0.0.1"
-START = 60.0
+START = 120.0
 """Seconds that a process has to answer, and a run to begin."""
 
 Values = Mapping[str, str | int | float | bool]
@@ -121,7 +122,17 @@ class LocalDeployment:
 
     def _wait_healthy(self, name: str, address: str, certificates: Path) -> None:
         ca = certificates / "ca.crt"
-        self.processes.wait(name, lambda: is_healthy(address, ca), START, 0.1)
+
+        def ready() -> bool:
+            if is_healthy(address, ca):
+                return True
+            # A certificate that will not do stays so: no use to wait.
+            wrong = distrust(address, ca)
+            if wrong:
+                raise DeployError(f"{name}: {wrong}")
+            return False
+
+        self.processes.wait(name, ready, START, 0.1)
 
 
 @contextmanager

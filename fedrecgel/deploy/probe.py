@@ -24,6 +24,10 @@ _OTHER_NAME = (62, 64)
 _OTHER_AUTHORITY = (18, 19, 20, 21, 7)
 
 
+class NoAnswer(DeployError):
+    """Nothing accepts a connection, or what does stays silent."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a server answered.
@@ -66,17 +70,30 @@ def probe(address: str, ca: Path, timeout: float = TIMEOUT) -> Answer:
             return Answer(tls.version() or "", tls.selected_alpn_protocol() or "")
     except ssl.SSLCertVerificationError as error:
         raise DeployError(_why_not(host, port, ca, error, timeout)) from None
+    except ssl.SSLEOFError:
+        raise NoAnswer(f"{address} hangs up during the handshake; is it shutting down?") from None
     except ssl.SSLError as error:
         raise DeployError(f"{address} does not speak TLS ({error.reason or error})") from None
     except TimeoutError:
-        raise DeployError(
+        raise NoAnswer(
             f"{address} does not answer within {timeout:g} s; is it running, and its port open?"
         ) from None
     except OSError as error:
-        raise DeployError(
+        raise NoAnswer(
             f"{address} does not answer ({error.strerror or error}); "
             "is it running, and its port open?"
         ) from None
+
+
+def distrust(address: str, ca: Path, timeout: float = TIMEOUT) -> str:
+    """Why what answers at an address cannot be trusted; "" if it can, or nothing answers yet."""
+    try:
+        probe(address, ca, timeout)
+    except NoAnswer:
+        pass
+    except DeployError as error:
+        return str(error)
+    return ""
 
 
 def is_healthy(address: str, ca: Path, timeout: float = TIMEOUT) -> bool:
