@@ -17,6 +17,7 @@ from fedrecgel.simulation.central.comparison import reference_report
 from fedrecgel.simulation.plots import curves
 from fedrecgel.simulation.report import assemble, report_of_ranks, with_sums
 from fedrecgel.simulation.rounds import training_summary
+from fedrecgel.simulation.sanity import LEAKY
 
 IN_RESULT = ("preset", "settings", "nodes", "device", "backend")
 """Entries of ``config.json`` that ``result.json`` repeats."""
@@ -79,6 +80,8 @@ def write_result(
             **told,
         )
         curves(history, result, folder.path / "curves.png")
+    if config.negatives == "leaky":
+        result["warnings"] = [LEAKY, *result.get("warnings", [])]
     ended = {"experiment": outcome.experiment.id, "round": outcome.best.round}
     folder.write_json(CONFIG, {**head, **ended})
     folder.write_json(RESULT, result)

@@ -25,6 +25,7 @@ from fedrecgel.common.state import State
 from fedrecgel.server.run_folder import CONFIG, RESULT, RunFolder
 from fedrecgel.simulation.personal import PersonalModel
 from fedrecgel.simulation.report import NAMES, build_report, several_report
+from fedrecgel.simulation.sanity import LEAKY
 from fedrecgel.simulation.table import table
 
 MODELS = {
@@ -197,6 +198,8 @@ class Result:
             names=names,
         )
         report["model"] = MODELS["fitted" if fitted else "kept"]
+        if self.algorithm.config.negatives == "leaky":
+            report["warnings"].insert(0, LEAKY)
         # Which item rows were trained is not kept, only what the run counted on the test items.
         items = self.values["items"]
         known = items.keys() if split == "test" else {"all", "never_trained"}

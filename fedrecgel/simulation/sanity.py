@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["sanity_warnings"]
+__all__ = ["LEAKY", "sanity_warnings"]
+
+LEAKY = (
+    "LEAKED NEGATIVES (negatives=leaky): training never drew the held-out items as negatives, "
+    "which gives them away; these numbers compare with nothing but published ones made the same way"
+)
 
 _WATCHED = ("hr@10", "ndcg@10")
 _TOO_GOOD = 0.99

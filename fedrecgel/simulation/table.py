@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrecgel.simulation.central.text import reference_table
+from fedrecgel.simulation.sanity import LEAKY
 
 __all__ = ["table"]
 
@@ -20,7 +21,7 @@ def table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
     shown = _SHOWN if names is None else names
     if "popularity" not in result:
         return "\n".join(_sums_only(result))
-    lines = [*_head(result), ""]
+    lines = [*_head(result), *_loud(result), ""]
     for ranking, title in _titles(result).items():
         columns = ("model", "popularity", "difference", "chance")
         header = "".join(f"{c:>{w}}" for c, w in zip(columns, _WIDTHS, strict=True))
@@ -44,10 +45,16 @@ def _sums_only(result: Mapping[str, Any]) -> list[str]:
         f"{result['algorithm']}, test items, {users['all']:,} users, {users['trained']:,} trained",
         f"round {chosen['chosen']} of {chosen['trained']}: {chosen['by']}",
     ]
+    lines += _loud(result)
     for ranking, cells in result["test"].items():
         lines += ["", ranking.upper()]
         lines += [f"  {name:<8}{_with_error(cells[name]):>18}" for name in _SHOWN]
     return lines
+
+
+def _loud(result: Mapping[str, Any]) -> list[str]:
+    """What must not be overlooked stands above the numbers as well."""
+    return ["", LEAKY] if LEAKY in result.get("warnings", []) else []
 
 
 def _titles(result: Mapping[str, Any]) -> dict[str, str]:

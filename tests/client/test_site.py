@@ -52,6 +52,37 @@ def test_names_of_many_sites_sort_by_number(data: Dataset, tmp_path: Path) -> No
     assert names == sorted(names)
 
 
+def test_held_out_items_reach_the_sampler_only_where_asked_for(
+    data: Dataset, tmp_path: Path
+) -> None:
+    """U063: slots 2 and 0 are the users 3 and 0, of whom 0 and 4, 2 and 3 are held out."""
+    site = open_part(data, tmp_path)
+    slots = np.array([2, 0])
+    assert site.training_data(slots).barred is None
+    leaky = site.training_data(slots, leaky=True)
+    assert leaky.barred is not None
+    assert [part.tolist() for part in leaky.barred] == [[0, 4, 2, 3], [0, 2, 4]]
+    assert leaky.items.tolist() == site.training_data(slots).items.tolist() == [1, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("negatives", ["clean", "leaky"])
+def test_the_setting_says_whether_they_do(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, negatives: str
+) -> None:
+    seen: list[bool] = []
+    real = Site.training_data
+
+    def watched(self: Site, slots: Any, *, leaky: bool = False) -> Any:
+        seen.append(leaky)
+        return real(self, slots, leaky=leaky)
+
+    monkeypatch.setattr(Site, "training_data", watched)
+    site, config = open_part(data, tmp_path), CONFIG.replace(negatives=negatives)
+    experiment = Experiment("x", "fedncf", config.to_flat(), 5)
+    train(site, request(site, [0, 1], experiment=experiment))
+    assert seen == [negatives == "leaky"]
+
+
 def test_hello_counts_the_users_that_can_train(data: Dataset, tmp_path: Path) -> None:
     hello = open_part(data, tmp_path).hello()
     assert (hello.users, hello.num_items, hello.validation_users) == (3, 5, 2)

@@ -76,6 +76,18 @@ def test_negatives_are_distinct_and_never_trained_on(
             assert row == drawn + [-1] * (wanted - len(drawn))
 
 
+def test_barred_items_are_never_drawn() -> None:
+    """Ten items, three interactions of user 0 and one of user 1; four and nothing barred."""
+    items, offsets = np.array([0, 1, 2, 5]), np.array([0, 3, 4])
+    barred = (np.array([3, 7, 8, 9]), np.array([0, 4, 4]))
+    data = Interactions(items, offsets, user_keys(["a", "b"]), 10, barred)
+    drawn = [draw_negatives(data, 3, 0, round) for round in range(50)]
+    assert {item for rows in drawn for item in rows[:3].ravel().tolist()} == {4, 5, 6}
+    assert {item for rows in drawn for item in rows[3].tolist()} == set(range(10)) - {5}
+    reversed_users = data.take(np.array([1, 0]))
+    assert draw_negatives(reversed_users, 3, 0, 7)[1:].tolist() == drawn[7][:3].tolist()
+
+
 def test_every_unseen_item_is_drawn_equally_often() -> None:
     """The held-out item is among them: leaving it out would give it away (U063)."""
     data = interactions([[2, 5, 2, 7] for _ in range(3000)], 10)

@@ -101,6 +101,16 @@ def assert_close(found: Any, expected: Any, where: str) -> None:
         assert found == expected, where
 
 
+def test_leaked_negatives_are_said_loudly(small_data: Dataset, tmp_path: Path) -> None:
+    """U063: above the numbers and among the warnings, in both reports."""
+    settings: dict[str, Any] = {"rounds": 1, "negatives": "leaky", "log": "none"}
+    leaky = simulate(small_data, tmp_path / "run", algorithm="fedmf", **settings)
+    for values in (leaky.values, leaky.evaluate()):
+        assert values["warnings"][0].startswith("LEAKED NEGATIVES")
+    text = leaky.table()
+    assert text.index("LEAKED NEGATIVES") < text.index("hr@10") < text.rindex("LEAKED NEGATIVES")
+
+
 def test_measuring_validation_again_gives_the_chosen_rounds_value(run: Result) -> None:
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     (chosen,) = [line for line in lines if line["round"] == run.round]
