@@ -143,7 +143,7 @@ def serve(grid: Grid, context: Context, shown: Callable[[int], Shown], finish: F
         state = options.state_folder
         seen = dataset if (state / "ranks.npy").is_file() else None
         finish(strategy.outcome, session.config, session.head, session.folder, seen, state)
-        show.say(_last_line(strategy.outcome, nodes))
+        show.say(_last_line(strategy.outcome, len(strategy.outcome.roster.members)))
 
 
 def _last_line(outcome: Outcome, nodes: int) -> str:
@@ -154,8 +154,12 @@ def _last_line(outcome: Outcome, nodes: int) -> str:
         for name in ("hr@10", "ndcg@10")
         if cells[name]["value"] is not None
     )
-    users = outcome.roster.num_users
-    return f"{users:,} users on {nodes} nodes; test of round {outcome.best.round}: {values}"
+    roster, tested = outcome.roster, outcome.test["full"].users
+    over = f" over {tested:,} of {roster.test_users:,} users" if tested < roster.test_users else ""
+    return (
+        f"{roster.num_users:,} users on {nodes} nodes; test of round {outcome.best.round}{over}: "
+        f"{values}"
+    )
 
 
 def _readable(data: str) -> Dataset | None:

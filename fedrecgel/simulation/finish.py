@@ -65,7 +65,12 @@ def write_result(
             "round": {**chosen, "trained": outcome.rounds},
             "split": "test",
             "test": _sums(outcome),
-            "users": {"all": outcome.roster.num_users, "trained": int(_trained(outcome).sum())},
+            "users": {
+                "all": outcome.roster.num_users,
+                "eligible": outcome.roster.test_users,
+                "evaluated": outcome.test["full"].users,
+                "trained": int(_trained(outcome).sum()),
+            },
             "training": training_summary(history),
             **told,
         }

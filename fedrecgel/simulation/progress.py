@@ -104,7 +104,10 @@ def _figures(line: dict[str, Any]) -> dict[str, str]:
         found["loss"] = f"{line['loss']:.4f}"
     for split in ("validation", "test"):
         if split in line:
-            found[f"{split} HR@10"] = f"{line[split]['sampled']['hr@10']['value']:.4f}"
+            value, over = line[split]["sampled"]["hr@10"]["value"], line.get("evaluated")
+            found[f"{split} HR@10"] = "-" if value is None else f"{value:.4f}"
+            if over and over["users"] < over["eligible"]:
+                found[f"{split} HR@10"] += f" (of {over['users']} of {over['eligible']} users)"
     return found
 
 
