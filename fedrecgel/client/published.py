@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from fedrecgel.client.lock import alone
 from fedrecgel.client.site import Site
@@ -144,6 +144,13 @@ def _replace(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
+def _metadata(content: bytes) -> dict[str, str]:
+    """What `safetensors.torch.load` leaves out: the header's texts."""
+    length = int.from_bytes(content[:8], "little")
+    found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return found
+
+
 def load_published(state_folder: Path) -> Published:
     """The model that a site has now.
 
@@ -154,9 +161,9 @@ def load_published(state_folder: Path) -> Published:
     """
     path = published_file(state_folder)
     try:
-        with safe_open(path, "pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # In one go: a reader that opens the path twice may meet two models.
+        content = path.read_bytes()
+        tensors, about = load(content), _metadata(content)
     except FileNotFoundError:
         raise RunError(
             f"no model has been published in {state_folder} yet; the end of a run does it"

@@ -109,8 +109,9 @@ class Authority:
         *,
         days: int = DAYS,
         begin: datetime | None = None,
+        client: bool = False,
     ) -> tuple[bytes, bytes]:
-        """A server certificate and its key, both PEM.
+        """A server certificate (or a client's) and its key, both PEM.
 
         Parameters
         ----------
@@ -123,6 +124,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
         issuer = self.certificate
+        purpose = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         builder = _builder(
             subject, issuer.subject, key.public_key(), self.key.public_key(), days, begin
         )
@@ -130,7 +132,7 @@ class Authority:
             builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
             .add_extension(_usage(digital_signature=True), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return _encoded(certificate), _pem(key)

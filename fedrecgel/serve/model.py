@@ -88,9 +88,11 @@ class Model:
         self._shared = self._algorithm.prepared(published.shared)
         item_bytes = 8 * len(people.item_ids)
         state_bytes = sum(map(size_of, self._algorithm.private_template.values()))
-        self._scores: Bounded[tuple[State, Tensor]] = Bounded(SCORES_BYTES // item_bytes)
+        each = item_bytes + state_bytes
+        self._scores: Bounded[tuple[State, Tensor]] = Bounded(SCORES_BYTES // each)
         self._fitted: Bounded[State] = Bounded(SCORES_BYTES // max(1, state_bytes))
-        self._scoring = threading.BoundedSemaphore(_cores())
+        # Threads of their own: a request's thread is any of many, and each would keep memory.
+        self._scorers = ThreadPoolExecutor(_cores(), "score")
         self._fits = ThreadPoolExecutor(1, "fit", _be_nice)
         self._waiting: dict[int, Future[State]] = {}
         self._guard = threading.Lock()
@@ -143,8 +145,7 @@ class Model:
         held = self._scores.get(position)
         if held is not None and _same(held[0], private):
             return held[1], source
-        with self._scoring:
-            scores = self._compute(self._download(position, self._shared), private)
+        scores = self._scorers.submit(self._compute, position, private).result()
         self._scores.put(position, (private, scores))
         return scores, source
 
@@ -182,7 +183,8 @@ class Model:
     def _download(self, position: int, shared: State) -> Download:
         return self.published.download(self.people.user_ids[position], shared)
 
-    def _compute(self, download: Download, private: State) -> Tensor:
+    def _compute(self, position: int, private: State) -> Tensor:
+        download = self._download(position, self._shared)
         view = self._algorithm.personal_view(download, private)
         with torch.inference_mode():
             return self.people.with_new(view.catalogue(FIRST)[0])
@@ -193,7 +195,7 @@ class Model:
         _ = people.popularity, people.items, people.position("")
         if people.user_ids:
             keys = people.interactions(0).keys
-            self._compute(self._download(0, self._shared), self._algorithm.init_private(keys))
+            self._scorers.submit(self._compute, 0, self._algorithm.init_private(keys)).result()
 
 
 @dataclass(frozen=True)
