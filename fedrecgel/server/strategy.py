@@ -159,7 +159,9 @@ class FedRecStrategy(Strategy):
             done = round
             result.train_metrics_clientapp[round] = MetricRecord({"loss": line["loss"]})
             if evaluate_fn is not None:
-                found = evaluate_fn(round, pack_state(federation.server.shared))
+                found = evaluate_fn(
+                    round, pack_state(federation.algorithm.scored(federation.server))
+                )
                 if found is not None:
                     result.evaluate_metrics_serverapp[round] = found
             self.on_round(line)
@@ -348,7 +350,8 @@ class FedRecStrategy(Strategy):
     ) -> dict[str, MetricSums]:
         tally = self._new_tally()
         self._evaluation = EvaluationRound(self.federation, round, tally, server=server, **request)
-        messages = self.configure_evaluate(round, pack_state(server.shared), ConfigRecord(), grid)
+        arrays = pack_state(self.federation.algorithm.scored(server))
+        messages = self.configure_evaluate(round, arrays, ConfigRecord(), grid)
         replies = exchange(grid, messages, self._timeout, tally.add)
         self.aggregate_evaluate(round, replies)
         self.federation.history.count(tally)

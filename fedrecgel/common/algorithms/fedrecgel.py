@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedrecgel.common.algorithms.fedncf import FedNCFConfig, GradientAlgorithm
 from fedrecgel.common.config import Config, setting
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.scorers.base import Block
 from fedrecgel.common.sharpness import ascend
 from fedrecgel.common.state import State
@@ -32,6 +33,15 @@ class FedRecGELConfig(FedNCFConfig):
     rho_private: float = setting(
         0.02, "radius of the private group (paper: rho_ur); 0 = plain gradient", low=0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.private_optimizer == "newton" and self.rho_private > 0:
+            # At the minimum the gradient is rounding, and its direction noise.
+            raise ConfigError(
+                "private-optimizer newton ends where the private gradient is 0 and has no "
+                "direction; set rho-private=0, or private-optimizer=adam"
+            )
 
 
 class FedRecGEL(GradientAlgorithm[FedRecGELConfig]):
