@@ -39,6 +39,8 @@ def train(site: Site, request: TrainRequest) -> TrainReply:
         updates.extend(found)
     if algorithm.reduce == "sum" and updates:
         updates = [Update.total(updates)]
+    if algorithm.config.upload == "dense":
+        updates = [update.dense_rows(algorithm.num_items) for update in updates]
     return TrainReply(updates, request.round)
 
 

@@ -89,6 +89,12 @@ class Config:
         "a reply is refused if its norm is this many times the median of those accepted; 0 = off",
         low=0,
     )
+    upload: str = setting(
+        "rows",
+        "rows: a node sends the item rows that its users touched; dense: all rows, most of them "
+        "zero, so that a message's size tells nothing",
+        choices=("rows", "dense"),
+    )
     server_sees: str = setting(
         "individual",
         "sum: an algorithm that needs each user's own update is refused",

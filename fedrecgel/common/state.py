@@ -8,7 +8,7 @@ deny).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -110,6 +110,15 @@ class Update:
             dense = [update.dense[name] for update in updates if name in update.dense]
             result.dense[name] = torch.stack(dense).sum(0)
         return result
+
+    def dense_rows(self, num_items: int) -> "Update":
+        """The same with all rows, zeros where none was touched; and it counts as if all were."""
+        rows = {}
+        for name, (index, values) in self.rows.items():
+            table = values.new_zeros((num_items, *values.shape[1:]))
+            table[index] = values
+            rows[name] = (torch.arange(num_items), table)
+        return replace(self, rows=rows, touched=self.users * num_items)
 
 
 def size_of(value: Tensor) -> int:

@@ -202,7 +202,7 @@ def last_experiment(run: Path) -> Experiment | None:
 
 
 MAY_CHANGE = frozenset(
-    {"rounds", "patience", "round-timeout", "device", "block-size", "memory-limit"}
+    {"rounds", "patience", "round-timeout", "device", "block-size", "memory-limit", "upload"}
 )
 """Settings that a resumed run may have otherwise: they change no number of the rounds done."""
 

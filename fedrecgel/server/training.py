@@ -92,7 +92,9 @@ class TrainingRound:
         for users in accepted.values():
             federation.roster.accepted[users] = self._round
         for update in updates.values():
-            for index, _ in update.rows.values():
+            for index, rows in update.rows.values():
+                if federation.config.upload == "dense":
+                    index = index[rows.flatten(1).any(1)]
                 federation.trained_items[index.numpy()] = True
         return metrics
 
