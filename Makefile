@@ -14,16 +14,19 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench lint format clean
+.PHONY: help install demo test test-faults bench lint format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## train on FilmTrust (or synthetic data), show metrics and recommendations
 	$(BIN)/python -m fedrecgel demo
 
 test: $(INSTALLED) ## run all tests; PYTEST_ARGS="-k name" for some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-faults: $(INSTALLED) ## break a deployment in every way that we know (some twenty minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults $(PYTEST_ARGS)
 
 bench: $(INSTALLED) ## measure speed and memory (some five minutes); BENCH_ARGS=--quick for less
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -19,7 +19,7 @@ CONNECTION = "deployment"
 SUCCESS = "finished:completed"
 """Status of a run that did what it should."""
 
-START = 60.0
+START = 120.0
 """Seconds within which a run must begin."""
 
 Values = Mapping[str, str | int | float | bool]

@@ -1,0 +1,258 @@
+"""What happens to a deployment when something breaks: one line, nothing private lost.
+
+Not part of the test suite (minutes of waiting for Flower's own timeouts): ``make test-faults``.
+docs/explanation/faults.md has the outcome as a table.
+"""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedrecgel import simulate
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.certificates import Authority, make_certificates
+from fedrecgel.deploy.check import check_superlink
+from fedrecgel.deploy.flower import SuperLink, supernode_command
+from fedrecgel.deploy.local import LocalDeployment, LocalSite
+from fedrecgel.deploy.processes import Processes, free_ports
+
+from .conftest import Rig
+
+pytestmark = pytest.mark.faults
+
+
+def rounds(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("round ")]
+
+
+def failures(line: str) -> int:
+    found = re.search(r"failures (\d+)", line)
+    return int(found.group(1)) if found else 0
+
+
+def up_to(states: dict[tuple[object, int], bytes], round: int) -> dict[tuple[object, int], bytes]:
+    return {key: state for key, state in states.items() if key[1] <= round}
+
+
+@pytest.mark.parametrize("when", ["die-before", "die-after"])
+def test_client_app_is_killed_while_it_trains(rig: Rig, when: str) -> None:
+    rig.fault(2, r2=when)
+    seen = {}
+
+    def on_line(line: str) -> None:
+        for round in (1, 2):
+            if line.startswith(f"round {round}/"):
+                seen[round] = rig.states(2)
+
+    lines, result = rig.run(on_line)
+    assert len(rounds(lines)) == 4
+    assert [failures(line) for line in rounds(lines)] == [0, 1, 0, 0]
+    assert any(f"{rig.site(2)}: client app crashed" in line for line in lines)
+    # The state of the round that was lost is there beside the accepted one, which nobody touched.
+    assert up_to(seen[2], 1) == seen[1]
+    assert result.values["users"]["trained"] == 60
+
+
+def test_updates_that_must_not_count(rig: Rig) -> None:
+    rig.fault(2, r2="nan", r3="shape", r4="huge")
+    lines, result = rig.run(rounds=5)
+    assert [failures(line) for line in rounds(lines)] == [0, 1, 1, 1, 0]
+    refused = [line for line in lines if line.startswith(f"{rig.site(2)}: refused")]
+    assert len(refused) == 3
+    assert result.values["users"]["trained"] == 60
+
+
+def test_server_app_is_killed_and_resumed(rig: Rig, tmp_path: Path) -> None:
+    def on_line(line: str) -> None:
+        if line.startswith("round 2/"):
+            for pid in rig.pids("superlink-exec", "flwr-serverapp"):
+                os.kill(pid, signal.SIGKILL)
+
+    settings = {"rounds": 4, "evaluate-every": 1, "seed": 5}
+    with pytest.raises(DeployError, match="the run finished, failed"):
+        rig.run(on_line, **settings)
+    lines, result = rig.run(resume=True, **settings)
+    assert len(rounds(lines)) in (2, 3)
+    named = {"fraction": 1.0, "dtype": "float64", **settings}
+    ours = simulate(rig.machine.data, tmp_path / "ours", log="none", **named)
+    assert result.metric("full.ndcg@10") == pytest.approx(ours.metric("full.ndcg@10"), abs=1e-9)
+
+
+def test_superlink_is_killed_and_restarted(rig: Rig, tmp_path: Path) -> None:
+    def on_line(line: str) -> None:
+        if line.startswith("round 1/"):
+            rig.kill("superlink")
+            rig.running.start_superlink()
+
+    lines, result = rig.run(on_line, seed=6)
+    assert [failures(line) for line in rounds(lines)] == [0, 0, 0, 0]
+    named = {"fraction": 1.0, "dtype": "float64", "evaluate-every": 100, "rounds": 4, "seed": 6}
+    ours = simulate(rig.machine.data, tmp_path / "ours", log="none", **named)
+    assert result.metric("full.ndcg@10") == pytest.approx(ours.metric("full.ndcg@10"), abs=1e-9)
+
+
+@pytest.mark.parametrize("seconds", [5, 90])
+def test_supernode_is_killed_and_comes_back(rig: Rig, seconds: int) -> None:
+    back, seen = [], {}
+
+    def return_() -> None:
+        seen["away"] = rig.states(2)
+        rig.start_site(2)
+        seen["back"] = rig.states(2)
+        back.append(time.monotonic())
+
+    def on_line(line: str) -> None:
+        if line.startswith("round 1/"):
+            seen["before"] = rig.states(2)
+            rig.kill(rig.site(2))
+            seen["timer"] = threading.Timer(seconds, return_)
+            seen["timer"].start()
+        # Rounds without the site take seconds; those with it are what we wait for.
+        if line.startswith("round ") and not back:
+            time.sleep(12)
+
+    lines, result = rig.run(on_line, rounds=14)
+    seen["timer"].join()
+    assert up_to(seen["away"], 1) == seen["before"] == up_to(seen["back"], 1)
+    assert any("away" in line and rig.site(2) in line for line in lines)
+    assert any("back" in line and rig.site(2) in line for line in lines)
+    assert failures(rounds(lines)[-1]) == 0
+    assert result.values["users"]["trained"] == 60
+
+
+def test_a_site_is_cut_off_for_two_rounds(rig: Rig) -> None:
+    names = (rig.site(2), f"{rig.site(2)}-exec")
+
+    def on_line(line: str) -> None:
+        if line.startswith("round 1/"):
+            for name in names:
+                rig.signal(name, signal.SIGSTOP)
+        if line.startswith("round 3/"):
+            for name in names:
+                rig.signal(name, signal.SIGCONT)
+
+    lines, result = rig.run(on_line, rounds=6)
+    assert failures(rounds(lines)[-1]) == 0
+    assert any(f"{rig.site(2)} is back" in line for line in lines)
+    assert result.values["users"]["trained"] == 60
+
+
+def test_disk_full_at_a_site(rig: Rig) -> None:
+    # No file of the site's apps may grow beyond this, as on a disk that has no more.
+    executor = next(p for p in rig.running.processes.started if p.name == f"{rig.site(2)}-exec")
+    whole = resource.prlimit(executor.popen.pid, resource.RLIMIT_FSIZE)
+    seen = {}
+
+    def on_line(line: str) -> None:
+        if line.startswith("round 1/"):
+            seen["before"] = rig.states(2)
+            resource.prlimit(executor.popen.pid, resource.RLIMIT_FSIZE, (1 << 14, whole[1]))
+        if line.startswith("round 2/"):
+            seen["full"] = rig.states(2)
+            resource.prlimit(executor.popen.pid, resource.RLIMIT_FSIZE, whole)
+
+    lines, _ = rig.run(on_line)
+    assert [failures(line) for line in rounds(lines)] == [0, 1, 0, 0]
+    assert up_to(seen["full"], 1) == seen["before"]
+    said = next(line for line in lines if rig.site(2) in line)
+    assert "disk" in said or "too large" in said.lower()
+
+
+def with_site_2(rig: Rig, **config: str) -> None:
+    """Start site 2 with another node-config, and its executor."""
+    site = rig.machine.local_site(rig.machine.sites[1])
+    rig.running.start_supernode(LocalSite(site.name, {**site.node_config, **config}))
+
+
+@pytest.fixture
+def without_site_2(rig: Rig) -> None:
+    rig.running.processes.stop(rig.site(2))
+    yield
+    rig.running.processes.stop(rig.site(2))
+    rig.start_site(2)
+
+
+@pytest.mark.usefixtures("without_site_2")
+def test_no_data_data_of_others_and_a_store_of_others(rig: Rig, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("user,item\n" + "".join(f"u{u},z{i}\n" for u in range(9) for i in range(9)))
+    for config, line in (
+        ({"interactions": str(tmp_path / "none.csv")}, r"none\.csv cannot be read: No such file"),
+        ({"interactions": str(other)}, "none of its 9 items is in the catalogue"),
+        ({"state": str(rig.machine.state(rig.site(1)))}, "belongs to|is in use|another site"),
+    ):
+        with_site_2(rig, **config)
+        lines, _ = rig.run(rounds=1, min_nodes=2)
+        assert re.search(line, "\n".join(lines)), lines
+        rig.running.processes.stop(rig.site(2))
+
+
+@pytest.mark.usefixtures("rig")
+def test_a_catalogue_that_is_damaged(rig: Rig, tmp_path: Path) -> None:
+    text = (rig.machine.folder / "sites" / "catalogue.json").read_text()
+    damaged = tmp_path / "catalogue.json"
+    damaged.write_text(text.replace('"seed": 0', '"seed": 1', 1))
+    with pytest.raises(DeployError, match="is damaged: its hash differs"):
+        rig.run(rounds=1, catalogue=str(damaged))
+
+
+def test_an_unregistered_key(rig: Rig) -> None:
+    make_certificates(rig.running.certificates, ["site-9"], existing="keep")
+    node = rig.running.start_supernode(LocalSite("site-9", {"site": "site-9"}))
+    node.popen.wait(90)
+    rig.running.processes.started.remove(node)
+    assert "is not registered" in str(node.ended())
+
+
+def test_a_site_that_trusts_another_authority(rig: Rig, tmp_path: Path) -> None:
+    running = rig.running
+    fleet, keys = running.link.fleet(running.version), tmp_path / "keys"
+    Authority.create(tmp_path / "authority")
+    shutil.copytree(running.certificates / rig.site(2), keys)
+    shutil.copy(tmp_path / "authority" / "ca.crt", keys)
+    with pytest.raises(DeployError, match="signed by another"):
+        check_superlink(fleet, keys / "ca.crt")
+    # The SuperNode itself tries again and again, and stays out.
+    config = {"site": "x"}
+    command = supernode_command(running.link, keys, config, running.version, bind="127.0.0.1")
+    home = {**os.environ, "FLWR_HOME": str(tmp_path)}
+    with Processes(tmp_path / "logs") as processes:
+        stranger = processes.start("stranger", command, home, tmp_path)
+        time.sleep(20)
+    assert "SuperNode ID" not in stranger.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "age", "said"),
+    [
+        (["127.0.0.1"], 3, r"superlink: the certificate of 127\.0\.0\.1:\d+ expired on 20"),
+        (["superlink"], 0, r"is for superlink, not for 127\.0\.0\.1"),
+    ],
+)
+def test_a_superlink_whose_certificate_will_not_do(
+    rig: Rig, tmp_path: Path, names: list[str], age: int, said: str
+) -> None:
+    keys = tmp_path / "certificates" / "superlink"
+    shutil.copytree(rig.running.certificates / "superlink", keys)
+    authority = Authority.open(rig.running.certificates / "authority")
+    begin = datetime.now(UTC) - timedelta(days=age, minutes=1)
+    certificate, key = authority.issue(names, days=1, begin=begin)
+    (keys / "tls.crt").write_bytes(certificate)
+    (keys / "tls.key").write_bytes(key)
+    link = SuperLink("127.0.0.1", *free_ports(2))
+    with Processes(tmp_path / "logs") as processes:
+        other = LocalDeployment(
+            tmp_path, rig.running.version, link, rig.running.operator, processes
+        )
+        began = time.monotonic()
+        with pytest.raises(DeployError, match=said):
+            other.start_superlink()
+        assert time.monotonic() - began < 60
