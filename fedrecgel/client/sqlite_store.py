@@ -6,23 +6,22 @@ initial state, if anybody was forgotten in this experiment. How many were is the
 that count whatever is missing is lost, and an error.
 """
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedrecgel.client.sealing import Damaged, Seal, read_key
 from fedrecgel.client.sqlite_file import WAIT, SqliteFile
+from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.client.store import RANK_FIELDS
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State
 
-__all__ = ["KEEP_EXPERIMENTS", "SqliteStore", "StateLayout", "read_key"]
+__all__ = ["KEEP_EXPERIMENTS", "SqliteStore", "read_key"]
 
 KEEP_EXPERIMENTS = 5
 """Experiments whose state stays, by last use; the one that finished last stays besides."""
@@ -280,61 +279,3 @@ def unseal(
         raise RunError(
             f"{file.path} is damaged: a state is not what was saved; restore it from a backup"
         ) from None
-
-
-class StateLayout:
-    """Where each tensor of one user's state stands in its bytes.
-
-    Parameters
-    ----------
-    tensors
-        Name to shape and numpy type (``<f4``).
-    """
-
-    def __init__(self, tensors: dict[str, tuple[tuple[int, ...], str]]) -> None:
-        self._tensors = {name: tensors[name] for name in sorted(tensors)}
-        sizes = [
-            int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
-            for shape, kind in self._tensors.values()
-        ]
-        self._ends = np.cumsum([0, *sizes])
-        self.size = int(self._ends[-1])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StateLayout) and self._tensors == other._tensors
-
-    def __hash__(self) -> int:
-        return hash(self.to_text())
-
-    def to_text(self) -> str:
-        """The header in the file."""
-        return json.dumps({n: [list(shape), kind] for n, (shape, kind) in self._tensors.items()})
-
-    @classmethod
-    def from_text(cls, text: str) -> "StateLayout":
-        """The layout of a header."""
-        return cls({name: (tuple(shape), kind) for name, (shape, kind) in json.loads(text).items()})
-
-    def pack(self, state: State, users: int) -> NDArray[np.uint8]:
-        """(users, size) bytes of the states (users, ...)."""
-        rows = np.empty((users, self.size), dtype=np.uint8)
-        for (name, (shape, kind)), start, end in self._places():
-            array = state[name].numpy()
-            assert array.shape == (users, *shape), f"{name} is of another shape"
-            assert array.dtype.str == kind, f"{name} is of another type"
-            rows[:, start:end] = (
-                np.ascontiguousarray(array).view(np.uint8).reshape(users, end - start)
-            )
-        return rows
-
-    def unpack(self, rows: NDArray[np.uint8]) -> State:
-        """States (B, ...) of bytes (B, size)."""
-        state = {}
-        for (name, (shape, kind)), start, end in self._places():
-            flat = np.ascontiguousarray(rows[:, start:end]).reshape(-1).view(kind)
-            state[name] = torch.from_numpy(flat.reshape(len(rows), *shape))
-        return state
-
-    def _places(self) -> Iterator[tuple[tuple[str, tuple[tuple[int, ...], str]], int, int]]:
-        ends = self._ends.tolist()
-        return zip(self._tensors.items(), ends[:-1], ends[1:], strict=True)

@@ -12,7 +12,8 @@ import numpy as np
 import safetensors.torch
 
 from fedrecgel.client.sqlite_file import SqliteFile
-from fedrecgel.client.sqlite_store import StateLayout, unseal
+from fedrecgel.client.sqlite_store import unseal
+from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.common.errors import RunError
 
 

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedrecgel.client.sealing import make_key, read_key
 from fedrecgel.client.sqlite_file import SqliteFile
-from fedrecgel.client.sqlite_store import KEEP_EXPERIMENTS, SqliteStore, StateLayout
+from fedrecgel.client.sqlite_store import KEEP_EXPERIMENTS, SqliteStore
 from fedrecgel.client.store import RANK_FIELDS
 from fedrecgel.client.store_contents import forget_user, list_experiments
 from fedrecgel.common.errors import RunError
@@ -140,35 +138,6 @@ def test_only_what_is_named_and_the_new_state_are_kept(tmp_path: Path) -> None:
     for gone in (1, 2, 3, 5):
         with pytest.raises(RunError, match="1 of 1 users"):
             store.load(rounds(0), rounds(gone))
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    shapes=st.dictionaries(
-        st.sampled_from("abc"),
-        st.tuples(
-            st.lists(st.integers(0, 3), max_size=3),
-            st.sampled_from([torch.float32, torch.float64, torch.int64, torch.bool]),
-        ),
-    ),
-    users=st.integers(0, 3),
-)
-def test_states_of_any_shape_and_type_come_back_bitwise(
-    shapes: dict[str, tuple[list[int], torch.dtype]], users: int
-) -> None:
-    state = {
-        name: (torch.arange(max(1, users) * int(np.prod(shape))) % 5)
-        .to(kind)[: users * int(np.prod(shape))]
-        .reshape(users, *shape)
-        for name, (shape, kind) in shapes.items()
-    }
-    layout = StateLayout({n: (tuple(v.shape[1:]), v.numpy().dtype.str) for n, v in state.items()})
-    assert StateLayout.from_text(layout.to_text()) == layout
-    found = layout.unpack(layout.pack(state, users))
-    assert found.keys() == state.keys()
-    for name, value in state.items():
-        assert found[name].dtype == value.dtype
-        assert torch.equal(found[name], value)
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
