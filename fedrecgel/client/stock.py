@@ -12,7 +12,7 @@ Private state stays here and goes on from the user's latest round: these strateg
 replies they accepted, so nothing can be undone.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,10 @@ def train_stock(message: Message, context: Context, site: Site) -> RecordDict:
     request = TrainRequest(asked.experiment, asked.round, slots, nobody, asked.shared)
     algorithm = algorithm_of(request, site)
     _refuse_other_shapes(asked.shared, algorithm.init_server().shared)
+    request = replace(request, shared=algorithm.complete(asked.shared))
     store = site.store(asked.experiment, algorithm.private_template)
     nobody[0] = store.latest(site.users[slots])
-    update = Update.total(train(site, request).updates)
+    update = algorithm.as_weights(Update.total(train(site, request).updates), request.shared)
     users = max(1, update.users)
     sign = -1.0 if algorithm.sends == "gradient" else 1.0
     arrays = {name: value.clone() for name, value in asked.given.items()}

@@ -281,6 +281,14 @@ class Algorithm(ABC, Generic[ConfigT]):
         """What they are evaluated with, by default the same; a -1 is a user who cannot train."""
         return self.download(server, users)
 
+    def complete(self, shared: State) -> State:
+        """``shared`` with what follows from it computed anew, where others stepped it."""
+        return shared
+
+    def as_weights(self, update: Update, shared: State) -> Update:
+        """The update by the tensors that a strategy of Flower's own steps; by default itself."""
+        return update
+
     def scored(self, server: ServerState) -> State:
         """Shared tensors that users are scored with; by default those that they train with."""
         return server.shared

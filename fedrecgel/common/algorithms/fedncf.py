@@ -7,7 +7,7 @@ tensors, the server averages it over the users and takes one optimiser step.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -174,6 +174,23 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
             kept.lerp_(value, 1.0 - self.config.average)
         if self._squares:
             server.auxiliary[f"{AVERAGE}{GRAM}"] = gram_of(server.auxiliary[f"{AVERAGE}items"])
+
+    def complete(self, shared: State) -> State:
+        """See `Algorithm.complete`."""
+        return {**shared, GRAM: gram_of(shared["items"])} if self._squares else shared
+
+    def as_weights(self, update: Update, shared: State) -> Update:
+        """See `Algorithm.as_weights`; all item rows move, through gram."""
+        if not self._squares:
+            return update
+        items = shared["items"]
+        gradient = torch.zeros_like(items)
+        gradient[:, :-1] = through_gram(items, update.dense[GRAM])
+        index, rows = update.rows["items"]
+        gradient[index] += rows
+        everything = {"items": (torch.arange(len(items)), gradient)}
+        dense = {name: value for name, value in update.dense.items() if name != GRAM}
+        return replace(update, rows=everything, dense=dense)
 
     def scored(self, server: ServerState) -> State:
         """See `Algorithm.scored`."""
