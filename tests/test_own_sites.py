@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message, RecordDict
+from flwr.common.serde import recorddict_to_proto
 
 from fedrecgel.client.app import app
+from fedrecgel.client.own_data import open_own_data
 from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
@@ -122,3 +125,107 @@ def test_a_node_with_prepared_data_does_not_mix_with_them(data: Dataset, tmp_pat
     nodes[1] = {**prepared, "partition-id": 1, "num-partitions": 2}
     with pytest.raises(FederationError, match="'site-1' does not use the catalogue"):
         run_sites(data, nodes)
+
+
+# --- what travels -------------------------------------------------------------------------------
+
+
+class Captured(InProcessGrid):
+    """Keeps every message and reply, and the bytes that would travel."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.pairs: list[tuple[Message, Message]] = []
+        self.bytes = b""
+
+    def _answer(self, message: Message) -> Message:
+        reply = super()._answer(message)
+        self.pairs.append((message, reply))
+        for content in (message.content, reply.content):
+            self.bytes += recorddict_to_proto(content).SerializeToString()
+        return reply
+
+    def contents(self, kind: str) -> list[tuple[RecordDict, RecordDict]]:
+        return [(m.content, r.content) for m, r in self.pairs if m.metadata.message_type == kind]
+
+
+@pytest.fixture
+def captured(data: Dataset, tmp_path: Path) -> tuple[Captured, list[Node], FedRecStrategy]:
+    """A run of three sites, the last with one user."""
+    grids: list[Captured] = []
+
+    class Keeping(Captured):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            grids.append(self)
+
+    nodes = write_sites(data, [14, 23], tmp_path)
+    strategy, _ = run_sites(data, nodes, Keeping, fraction=1.0)
+    return grids[0], nodes, strategy
+
+
+def test_deployed_sites_send_declared_tensors_and_counts_alone(
+    captured: tuple[Captured, list[Node], FedRecStrategy], data: Dataset
+) -> None:
+    grid, _, strategy = captured
+    version = {"version", "messages"}
+    for request, reply in grid.contents("query"):
+        assert set(request) == {"query", "catalogue", "items"}
+        assert set(request["query"]) == {"run"} | version
+        assert set(request["catalogue"]) == set(Catalogue.of(data).rules) - {"threshold"} | {
+            *("name", "hash")
+        }
+        assert list(request["items"]) == ["ids"]
+        assert list(reply) == ["hello"]
+        counts = {"users", "num_items", "validation_users", "test_users", "parts", "unknown"}
+        assert set(reply["hello"]) == counts | {"site", "catalogue", "fingerprint"} | version
+        assert all(type(reply["hello"][name]) is int for name in counts)
+    shared = strategy.federation.algorithm.tensors.shared
+    for request, reply in grid.contents("train"):
+        assert set(request) == {"request", "users", "shared"}
+        assert set(reply) == {"update", "metrics"}
+        assert {key.split("/")[1] for key in reply["update"]} <= shared
+        assert set(reply["metrics"]) == {"users", "loss", "touched", "round"}
+    for request, reply in grid.contents("evaluate"):
+        assert set(request) == {"request", "users", "shared"}
+        assert list(reply) == ["metrics"]
+        assert not reply.array_records
+
+
+def test_nothing_of_a_site_but_its_name_is_in_a_message(
+    captured: tuple[Captured, list[Node], FedRecStrategy], data: Dataset
+) -> None:
+    """No id of a user, no path, no private number."""
+    grid, nodes, strategy = captured
+    assert b"site-2" in grid.bytes
+    for text in ("Quixote", "-Zx", nodes[0]["state"], nodes[0]["interactions"], "csv"):
+        assert text.encode() not in grid.bytes
+    experiment, looked_for = strategy.federation.experiment, 0
+    for node in nodes:
+        site = open_own_data(node, experiment)
+        store = site.store(experiment, strategy.federation.algorithm.private_template)
+        state = store.load(site.users, store.latest(site.users))
+        for value in state.values():
+            if value.dim() > 1:
+                for row in value.numpy()[:, :3]:
+                    looked_for += 1
+                    assert row.tobytes() not in grid.bytes
+        assert site.data.hash.encode() not in grid.bytes
+    assert looked_for >= data.num_users
+
+
+def test_a_site_with_one_user_shows_that_users_items(
+    captured: tuple[Captured, list[Node], FedRecStrategy], data: Dataset
+) -> None:
+    """What docs/explanation/what-the-server-can-see.md says plainly, shown."""
+    grid, _, _ = captured
+    rows = [
+        set(reply["update"]["0/items/index"].numpy().tolist())
+        for request, reply in grid.contents("train")
+        if len(request["users"]["slots"].numpy()) == 1
+    ]
+    assert len(rows) == 3
+    own = set(data.train_of(data.num_users - 1).tolist())
+    assert all(own <= touched for touched in rows)
+    # Negatives are drawn anew each round, and what comes back every time is the user's own.
+    assert len(set.intersection(*rows) - own) < len(rows[0] - own)
