@@ -28,6 +28,7 @@ from fedrecgel.client.sqlite_store import SqliteStore, read_key
 from fedrecgel.common.data.catalogue import UNKNOWN, Catalogue, site_dataset
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import source_hash
+from fedrecgel.common.data.manifest import arrays_hash
 from fedrecgel.common.errors import ConfigError, DataError, FederationError, RunError
 from fedrecgel.common.greeting import LONGEST_NAME, Hello, Query, is_name
 from fedrecgel.common.json_file import write_json
@@ -69,13 +70,19 @@ class OwnDataSite(Site):
         return Hello(**{**vars(base), "unknown": unknown, "fingerprint": self._fingerprint()})
 
     def _fingerprint(self) -> str:
-        """Tells the server of equal data at two sites, and is dear to guess from.
+        """Tells the server of equal data at two sites, and tells nothing about anybody.
 
-        Guessing takes everything at once: all users' ids and all their items. The function is slow
-        on purpose (RFC 7914), and the run's id makes it another one in every run.
+        It is over the items of all users together, without ids, in a way that is slow on purpose
+        (scrypt, RFC 7914) and another one in every run. A site with one user has none: two people
+        may well have the same few items, and one person's items can be guessed.
         """
-        salt = self.run.encode()
-        return hashlib.scrypt(self.data.hash.encode(), salt=salt, n=2**14, r=8, p=1, dklen=16).hex()
+        if len(self.users) < 2:
+            return ""
+        names = ("train_items", "train_offsets", "validation_items", "test_items")
+        items = arrays_hash({name: getattr(self.data, name) for name in names})
+        return hashlib.scrypt(
+            items.encode(), salt=self.run.encode(), n=2**14, r=8, p=1, dklen=16
+        ).hex()
 
     def store(self, experiment: Experiment, template: State) -> SqliteStore:
         """See `Site.store`."""

@@ -102,7 +102,8 @@ class Hello:
     unknown
         Rows of its own file that it left out because the catalogue does not have their items.
     fingerprint
-        Equal for equal data in the same run, else meaningless; empty where the name says enough.
+        Equal for equal data in the same run, else meaningless; empty where the name says enough,
+        and for a single user.
     """
 
     site: str

@@ -1,6 +1,5 @@
 """A site with a file of its own: prepared once by the catalogue, or refused in one line."""
 
-import hashlib
 import json
 import logging
 import os
@@ -139,8 +138,25 @@ def test_equal_data_have_equal_fingerprints_in_one_run_only(node: Node, tmp_path
     add(other, "zoe,i7,9")
     again = open_own_data({**other, "state": str(tmp_path / "third")}, QUERY)
     assert again.hello().fingerprint != one
-    hashes = [again.data.hash, hashlib.sha256(b"").hexdigest()]
-    assert again.hello().fingerprint not in hashes
+
+
+def test_a_fingerprint_tells_of_items_and_of_no_user(node: Node, tmp_path: Path) -> None:
+    """Other ids, the same items: the same. A single user has none."""
+    text = Path(str(node["interactions"])).read_text()
+    other = tmp_path / "other.csv"
+    other.write_text(text.replace("zoe", "eve").replace("bob", "ada"))
+    single = tmp_path / "single.csv"
+    single.write_text("\n".join(line for line in text.splitlines() if "bob" not in line))
+    prints = [
+        open_own_data(
+            {**node, "interactions": str(file), "state": str(tmp_path / file.stem)}, QUERY
+        )
+        .hello()
+        .fingerprint
+        for file in (Path(str(node["interactions"])), other, single)
+    ]
+    assert prints[0] == prints[1] != ""
+    assert prints[2] == ""
 
 
 def test_what_is_left_out_is_said_in_the_sites_own_log(
