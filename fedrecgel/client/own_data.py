@@ -191,8 +191,8 @@ def prepared_for(state: Path, run: str) -> Path:
     folder = state / "prepared" / key
     if not key or not folder.is_dir():
         raise DataError(
-            f"{state} holds no data prepared for this run; was the folder replaced? start the "
-            "node again, so that the server asks anew"
+            f"{state} holds no data prepared for this run: the folder was replaced, or is another "
+            "site's; give the node the folder that it had, or begin a new run"
         )
     return folder
 
