@@ -136,6 +136,8 @@ def supernode_command(
     *,
     bind: str = "0.0.0.0",
     port: int = NODE_PORT,
+    authority: Path | None = None,
+    isolation: str = "process",
 ) -> list[str]:
     """Start a site's SuperNode.
 
@@ -145,6 +147,10 @@ def supernode_command(
         The site's folder, made by `fedrecgel.deploy.certificates`.
     port
         Of its Runtime API, which only its own SuperExec needs to reach.
+    authority
+        Certificate of the authority that signed the SuperLink's, if another did than the site's.
+    isolation
+        ``process``, or ``subprocess``: the SuperNode starts its SuperExec itself, over TLS as well.
     """
     return [
         "flower-supernode",
@@ -152,11 +158,11 @@ def supernode_command(
         "--superlink",
         link.fleet(version),
         "--root-certificates",
-        str(certificates / "ca.crt"),
+        str(authority or certificates / "ca.crt"),
         "--auth-supernode-private-key",
         str(certificates / "node"),
         "--isolation",
-        "process",
+        isolation,
         "--host",
         bind,
         "--port",

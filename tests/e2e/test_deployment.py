@@ -17,11 +17,13 @@ import pytest
 from fedrecgel import Result, prepare, simulate
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.certificates import Authority, make_certificates
 from fedrecgel.deploy.check import check_superlink
-from fedrecgel.deploy.flower import flower_version, speaks_grpc
+from fedrecgel.deploy.flower import environment, flower_version, speaks_grpc, supernode_command
 from fedrecgel.deploy.local import LocalDeployment
 from fedrecgel.deploy.one_machine import OneMachine
 from fedrecgel.deploy.probe import probe
+from fedrecgel.deploy.processes import free_ports
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.realdata]
 SETTINGS = {"rounds": 5, "dtype": "float64", "evaluate_every": 5, "seed": 3}
@@ -197,31 +199,53 @@ def test_sites_reach_the_superlink_by_grpc_on_1_39(trained: Trained) -> None:
 def test_a_site_with_the_wrong_authority_is_told_so_at_once(
     trained: Trained, tmp_path: Path
 ) -> None:
-    from fedrecgel.deploy.certificates import Authority
-
     Authority.create(tmp_path)
     fleet = trained.running.link.fleet(trained.running.version)
     with pytest.raises(DeployError, match="signed by another"):
         check_superlink(fleet, tmp_path / "ca.crt")
 
 
-def test_a_site_restarts_leaves_and_joins_late(trained: Trained) -> None:
-    # U008, U013, U028: another run over the same processes, with a site that comes and goes.
+def test_a_partner_joins_late_and_a_site_leaves_and_returns(
+    trained: Trained, tmp_path: Path
+) -> None:
+    # docs/how-to/join-flower.md, and U008, U013, U028: a second run over the same processes. The
+    # late site has keys of its own making, another authority, and a SuperNode that starts its
+    # executor itself.
     machine, running = trained.machine, trained.running
     late, leaving = machine.sites[0], machine.sites[1]
     running.processes.stop(f"{late.name}-exec", late.name)
-    left: list[str] = []
+    make_certificates(tmp_path, [late.name])
+    keys = tmp_path / late.name
+    assert running.operator.register(keys / "node.pub", f"{late.name}-again")
+    command = supernode_command(
+        running.link,
+        keys,
+        machine.local_site(late).node_config,
+        running.version,
+        bind="127.0.0.1",
+        port=free_ports(1)[0],
+        authority=running.certificates / "superlink" / "ca.crt",
+        isolation="subprocess",
+    )
+    home = environment(tmp_path / "flower")
+    said: list[str] = []
+    commands: set[str] = set()
 
     def say(line: str) -> None:
-        left.append(line)
+        said.append(line)
         if line.startswith("round 1/"):
-            running.start_supernode(machine.local_site(late))
-            running.start_client_executor(late.name)
-        if line.startswith("round 3/"):
+            running.processes.start("partner", command, home, tmp_path, rank=2)
             running.processes.stop(f"{leaving.name}-exec", leaving.name)
+        if f"{late.name} joined" in line:
+            running.start_supernode(machine.local_site(leaving))
+            running.start_client_executor(leaving.name)
+        commands.update(command_of(process) for process in family([os.getpid()]))
 
-    config: dict[str, Any] = machine.run_config({**SETTINGS, "rounds": 5}, overwrite=True)
+    config: dict[str, Any] = machine.run_config({**SETTINGS, "rounds": 8}, overwrite=True)
     result = machine.train(running, config | {"min-nodes": 2}, say)
-    lines = [line for line in left if line.startswith("round ")]
-    assert len(lines) == 5
+    assert len([line for line in said if line.startswith("round ")]) == 8
+    assert f"{late.name} joined with 817 users" in said
+    assert any(line.startswith(f"{leaving.name} is away") for line in said)
+    assert any(line.startswith(f"{leaving.name} is back") for line in said)
     assert result.values["users"]["all"] == 1227
+    assert [command for command in commands if "--insecure" in command] == []
