@@ -84,10 +84,16 @@ class FedNCFConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss == "squares" and self.scorer != "dot":
-            raise ConfigError(f"loss squares needs scorer dot, not {self.scorer}")
+            raise ConfigError(
+                f"loss squares needs scorer dot, not {self.scorer}; set loss=mean and "
+                "private-optimizer=adam as well, or preset paper"
+            )
         if self.private_optimizer == "newton":
             if self.loss != "squares":
-                raise ConfigError(f"private-optimizer newton needs loss squares, not {self.loss}")
+                raise ConfigError(
+                    f"private-optimizer newton needs loss squares, not {self.loss}; set "
+                    "private-optimizer=adam as well"
+                )
             if self.private_weight_decay == 0:
                 raise ConfigError("private-optimizer newton needs a private-weight-decay above 0")
 
@@ -107,11 +113,10 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
     sends: ClassVar[Literal["gradient", "change"]] = "gradient"
 
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "server-optimizer": ("adagrad",),
-        "server-lr": (0.1, 0.2, 0.4),
-        "item-weight-decay": (1e-5, 3e-5, 1e-4),
-        "private-weight-decay": (1e-3, 3e-3, 1e-2),
-        "num-negatives": (4, 8, 16),
+        "private-weight-decay": (1.0, 3.0, 5.0),
+        "item-weight-decay": (1e-3, 3e-3, 1e-2),
+        "unknown-weight": (0.03, 0.1, 0.3),
+        "server-lr": (0.05, 0.1),
     }
     scored_with: ClassVar[str] = "global items, own vector"
 
