@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.client.store import load_ranks
+from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.metrics import RankCounts
@@ -54,6 +55,7 @@ def write_result(
         "failures": outcome.history.failures,
         "failures_by_site": outcome.history.failures_by_site,
         "experiment": outcome.experiment.id,
+        "server_saw": server_saw(outcome, config),
     }
     history: Any = outcome.history.lines
     chosen = _chosen(outcome)
@@ -113,6 +115,16 @@ def _report(
     if central is not None:
         report["references"] = reference_report(dataset, central, model)
     return report
+
+
+def server_saw(outcome: Outcome, config: Config) -> str:
+    """What reached the server of the users' updates, in one line."""
+    algorithm = make_algorithm(config, outcome.roster.num_items)
+    if algorithm.reduce == "per-user":
+        return f"each user's own update: {', '.join(sorted(algorithm.tensors.sent))}"
+    sizes = [member.last - member.first for member in outcome.roster.members]
+    smallest = min(size for size in sizes if size)
+    return f"sums over the users of each node; the smallest node has {smallest:,}"
 
 
 def _sums(outcome: Outcome) -> dict[str, Any]:

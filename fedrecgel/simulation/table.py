@@ -127,6 +127,8 @@ def _foot(result: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(f"{name} {_with_error(cells[name])}" for name in ("hr@10", "ndcg@10"))
         lines.append(f"best by TEST, as the paper reports (optimistic): round {best['round']}")
         lines.append(f"  sampled {shown}")
+    if "server_saw" in result:
+        lines.append(f"the server saw {result['server_saw']}")
     return lines + [f"warning: {line}" for line in result["warnings"]]
 
 
