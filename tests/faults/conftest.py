@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,11 +17,12 @@ from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.local import LocalDeployment
 from fedrecgel.deploy.one_machine import OneMachine
 
-# A site whose state folder holds fault.json, {"ROUND": "what"}, does that in this round, once.
+# A site whose state folder holds fault.json, {"ROUND": "what"}, does that in this round, once;
+# "hold" waits for a file "go" beside it.
 MISCHIEF = """
 
 def _mischief(train):
-    import json, os, signal
+    import json, os, signal, time
     from dataclasses import replace
 
     import torch
@@ -44,6 +44,11 @@ def _mischief(train):
         what = faults.pop(str(request.round), "")
         if what:
             path.write_text(json.dumps(faults))
+        if what == "hold":
+            for _ in range(3000):
+                if (site.state_folder / "go").exists():
+                    break
+                time.sleep(0.1)
         if what == "die-before":
             os.kill(os.getpid(), signal.SIGKILL)
         reply = train(site, request)
@@ -87,7 +92,7 @@ class Rig:
                 self.troubles.append(error)
                 raise
 
-        named = {"fraction": 1.0, "dtype": "float64", "evaluate-every": 100, "rounds": 4}
+        named = {"fraction": 1.0, "dtype": "float64", "evaluate-every": 100, "rounds": 3}
         names = {name.replace("_", "-"): value for name, value in config.items()}
         options = {n: names.pop(n) for n in ("min-nodes", "catalogue", "wait") if n in names}
         resume = bool(names.pop("resume", False))
@@ -105,7 +110,13 @@ class Rig:
         """``fault(2, r3="nan")``: site 2 sends nan in round 3."""
         state = self.machine.state(self.site(site))
         state.mkdir(parents=True, exist_ok=True)
+        (state / "go").unlink(missing_ok=True)
         (state / "fault.json").write_text(json.dumps({k[1:]: v for k, v in rounds.items()}))
+
+    def go(self, site: int, online: int) -> None:
+        """Let a site that holds a round go on, once so many nodes are there."""
+        self.running.wait_online(online)
+        (self.machine.state(self.site(site)) / "go").touch()
 
     def states(self, site: int) -> dict[tuple[object, int], bytes]:
         """Private states in the store of a site by (user, round), of its latest experiment."""
@@ -154,12 +165,6 @@ class Rig:
     def signal(self, name: str, number: signal.Signals) -> None:
         for pid in self.pids(name):
             os.kill(pid, number)
-
-
-def later(seconds: float, do: Callable[[], None]) -> threading.Timer:
-    timer = threading.Timer(seconds, do)
-    timer.start()
-    return timer
 
 
 @pytest.fixture(scope="module")
