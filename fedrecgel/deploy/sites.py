@@ -25,13 +25,20 @@ class SiteFile:
     file: Path
 
 
-def write_sites(data: Dataset, folder: Path, names: Sequence[str]) -> list[SiteFile]:
+def write_sites(
+    data: Dataset, folder: Path, names: Sequence[str], sizes: Sequence[int] | None = None
+) -> list[SiteFile]:
     """Write ``catalogue.json`` and for each site ``NAME/interactions.csv``.
 
     Sites get users in the order of the data set, sites in the order of their names: the server's
     numbering of users is then the data set's, and everything drawn for a user the same as in a
     simulation. The files have a column ``time`` that counts a user's interactions from the first:
     a prepared data set keeps their order and not when they were.
+
+    Parameters
+    ----------
+    sizes
+        Users of each site; default: `shares`.
 
     Raises
     ------
@@ -42,7 +49,10 @@ def write_sites(data: Dataset, folder: Path, names: Sequence[str]) -> list[SiteF
     """
     if list(names) != sorted(names):
         raise DeployError("names of sites must be in order, for users are numbered by them")
-    bounds = shares(data.num_users, len(names))
+    if sizes is None:
+        bounds = shares(data.num_users, len(names))
+    else:
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
     catalogue = Catalogue.of(data)
     folder.mkdir(parents=True, exist_ok=True)
     catalogue.save(folder / CATALOGUE)
