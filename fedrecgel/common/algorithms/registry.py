@@ -1,8 +1,13 @@
-"""Algorithms by name."""
+"""Algorithms by name: this package's own and those of others.
+
+A program registers its own with `register`. An installed package declares them as entry points of
+the group ``fedrecgel.algorithms``; every process of a run then finds them by itself.
+"""
 
 import difflib
+import importlib.metadata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fedrecgel.common.algorithms.base import Algorithm
 from fedrecgel.common.algorithms.cofedrec import CoFedRec
@@ -22,8 +27,42 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
 }
 
 
+GROUP = "fedrecgel.algorithms"
+"""Entry points of other packages; their names are those of the algorithms."""
+
+AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any]])
+
+
+def register(algorithm: AlgorithmT) -> AlgorithmT:
+    """Make an algorithm known by its name; a class decorator.
+
+    Raises
+    ------
+    ConfigError
+        When the name is another algorithm's, or the config's is not the same.
+    """
+    name = algorithm.name
+    if name in ALGORITHMS and ALGORITHMS[name] is not algorithm:
+        raise ConfigError(f"there is an algorithm '{name}' already; choose another name")
+    if algorithm.config_class.algorithm != name:
+        raise ConfigError(
+            f"{algorithm.__name__} is called '{name}' but its config "
+            f"'{algorithm.config_class.algorithm}'; give both the same name"
+        )
+    ALGORITHMS[name] = algorithm
+    return algorithm
+
+
+def _look_for(name: str) -> None:
+    """Register an algorithm that an installed package declares."""
+    for point in importlib.metadata.entry_points(group=GROUP, name=name):
+        register(point.load())
+
+
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
     """The algorithm of that name, or a `ConfigError` with the nearest."""
+    if name not in ALGORITHMS:
+        _look_for(name)
     if name not in ALGORITHMS:
         near = difflib.get_close_matches(name, ALGORITHMS, n=1, cutoff=0.4)
         hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(ALGORITHMS)}"
