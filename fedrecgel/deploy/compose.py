@@ -84,8 +84,8 @@ def compose_text(sites: Sequence[str], source: Source | None = None, context: st
     """
     source = source or Source()
     blocks = [
-        parts.HEAD.replace("BUILD\n", parts.BUILD.replace("CONTEXT", context) if context else ""),
-        _set_up(sites, source),
+        parts.HEAD,
+        _set_up(sites, source, context),
         parts.SUPERLINK.replace(
             "    LINKS\n", "".join(f"      {name}-link: {{}}\n" for name in sites)
         ),
@@ -148,16 +148,27 @@ def build_context(out: Path) -> str:
     return os.path.relpath(found, out.resolve()) if found else ""
 
 
-def _set_up(sites: Sequence[str], source: Source) -> str:
-    made = () if source.folder else ("--synthetic", "/data")
-    command = ["deploy", "set-up", "--keys", "/keys", "--superlink-name", API_HOST, *made, *sites]
-    volumes = [f"{name}-keys:/keys/{name}" for name in _key_folders(sites)]
+def _set_up(sites: Sequence[str], source: Source, context: str) -> str:
+    # It comes first, so it is the one that builds the image of all.
+    build = parts.BUILD.replace("CONTEXT", context) if context else ""
+    made = () if source.folder else ("--synthetic", "/volumes/data")
+    command = [
+        "deploy",
+        "set-up",
+        "--keys",
+        "/volumes/keys",
+        "--superlink-name",
+        API_HOST,
+        *made,
+        *sites,
+    ]
+    volumes = [f"{name}-keys:/volumes/keys/{name}" for name in _key_folders(sites)]
     if not source.folder:
-        volumes += ["catalogue:/data/catalogue"]
-        volumes += [f"{source.site(name)}:/data/{name}" for name in sites]
+        volumes += ["catalogue:/volumes/data/catalogue"]
+        volumes += [f"{source.site(name)}:/volumes/data/{name}" for name in sites]
     lines = "".join(f"      - {volume}\n" for volume in volumes)
     return (
-        "  set-up:\n    <<: *container\n"
+        f"  set-up:\n    <<: *container\n{build}"
         '    restart: "no"\n    network_mode: none\n'
         f"    command: [{', '.join(command)}]\n    volumes:\n{lines}"
     )

@@ -18,7 +18,7 @@ name: ${COMPOSE_PROJECT_NAME:-fedrecgel}
 
 x-container: &container
   image: fedrecgel:flwr-${FLWR:-1.39}
-BUILD
+  pull_policy: never
   user: ${FEDRECGEL_USER:-10001:10001}
   read_only: true
   tmpfs: ["/tmp:mode=1777,size=256m"]
@@ -26,7 +26,7 @@ BUILD
   init: true
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
-  pids_limit: 256
+  pids_limit: 128
   cpus: 2.0
   mem_limit: 512m
   restart: unless-stopped
@@ -42,11 +42,12 @@ x-listening: &listening
 services:"""
 
 BUILD = """\
-  build:
-    context: CONTEXT
-    dockerfile: deploy/Dockerfile
-    args:
-      FLWR: ${FLWR:-1.39}.*
+    pull_policy: missing
+    build:
+      context: CONTEXT
+      dockerfile: deploy/Dockerfile
+      args:
+        FLWR: ${FLWR:-1.39}.*
 """
 
 SUPERLINK = """\

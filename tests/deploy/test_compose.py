@@ -51,7 +51,9 @@ def test_every_container_is_held_short(compose: Any) -> None:
 def test_one_variable_says_which_flower_all_containers_have(compose: Any) -> None:
     images = {service["image"] for service in compose["services"].values()}
     assert images == {"fedrecgel:flwr-${FLWR:-1.39}"}
-    assert compose["services"]["superlink"]["build"]["args"] == {"FLWR": "${FLWR:-1.39}.*"}
+    built = [name for name, service in compose["services"].items() if "build" in service]
+    assert built == ["set-up"]
+    assert compose["services"]["set-up"]["build"]["args"] == {"FLWR": "${FLWR:-1.39}.*"}
 
 
 def test_nothing_goes_without_tls_and_nothing_is_published(compose: Any) -> None:
@@ -79,7 +81,7 @@ def test_keys_go_to_those_whose_they_are_read_only(compose: Any) -> None:
             if not source.endswith("-keys"):
                 continue
             if name == "set-up":
-                assert target == f"/keys/{source.removesuffix('-keys')}"
+                assert target == f"/volumes/keys/{source.removesuffix('-keys')}"
             else:
                 assert read_only
                 assert target == "/keys"
