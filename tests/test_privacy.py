@@ -19,6 +19,7 @@ from fedrecgel.cli import main
 from fedrecgel.client import site as site_module
 from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.algorithms.fedncf import FedNCF
+from fedrecgel.common.algorithms.perfedrec import PerFedRec
 from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import FederationError, ReplyError
@@ -213,6 +214,60 @@ def test_held_out_items_and_ranks_stay_on_the_node(captured: Captured) -> None:
     for _, reply in captured.grid.of_type("evaluate"):
         assert not reply.array_records
         assert not any(isinstance(value, list) for value in reply["metrics"].values())
+
+
+# --- the other algorithms ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedrecgel"])
+def test_private_values_travel_only_where_an_algorithm_declares_it(
+    federation: Make, small_data: Dataset, name: str
+) -> None:
+    """U083: one node for each user, where sums hide nothing."""
+    known = {*ALGORITHMS[name].config_class.__dataclass_fields__}
+    more = {**SETTINGS, "rounds": 3, "fraction": 1.0, "item_lr": 0.01, "clusters": 3}
+    settings = {key: value for key, value in more.items() if key in known}
+    run = federation(small_data, name, nodes=24, **settings)
+    grid = run.grid(CapturingGrid)
+    run.run(grid)
+    algorithm = make_algorithm(run.config, small_data.num_items)
+    tensors = algorithm.tensors
+    assert bool(tensors.uploaded) == (name in ("cofedrec", "perfedrec"))
+    for request, reply in grid.of_type("train"):
+        assert set(arrays_of(request)["shared"]) == tensors.shared
+        assert set(arrays_of(request).get("addressed", ())) <= tensors.addressed
+        assert {key.split("/")[1] for key in arrays_of(reply)["update"]} == tensors.sent
+    haystack, found = b"".join(grid.bytes), set()
+    looked_for = 0
+    for tensor in sorted(tensors.private):
+        kept = np.load(run.folder / f"{tensor}.npy")
+        if kept.dtype.kind != "f" or kept.shape[-1] < 3:
+            continue
+        vectors = kept.reshape(-1, kept.shape[-1])
+        vectors = np.unique(vectors[(vectors[:, :3] != 0).all(1), :3], axis=0)
+        looked_for += len(vectors)
+        if any(vector.tobytes() in haystack for vector in vectors):
+            found.add(tensor)
+    assert looked_for >= 24
+    assert found == tensors.uploaded
+
+
+def test_what_leaves_the_device_needs_a_declaration(
+    federation: Make, small_data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PerFedRec without the line that says that its user rows travel."""
+
+    class Quiet(PerFedRec):
+        def __init__(self, config: Any, num_items: int) -> None:
+            super().__init__(config, num_items)
+            self.tensors = dataclasses.replace(self.tensors, uploaded=frozenset())
+
+    monkeypatch.setitem(ALGORITHMS, "perfedrec", Quiet)
+    site_module._algorithm.cache_clear()
+    run = federation(small_data, "perfedrec", rounds=1)
+    with pytest.raises(FederationError, match="'user' may not travel"):
+        run.run()
+    site_module._algorithm.cache_clear()
 
 
 # --- default deny --------------------------------------------------------------------------------

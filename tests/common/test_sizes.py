@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fedrecgel import make_config, simulate
-from fedrecgel.common.algorithms.registry import make_algorithm
+from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.records import initial_arrays
-from fedrecgel.common.sizes import message_sizes
+from fedrecgel.common.sizes import message_sizes, refuse_disk, refuse_memory
 
 
 @pytest.mark.parametrize("scorer", ["dot", "neumf"])
@@ -55,3 +55,61 @@ def test_a_run_beyond_the_limit_makes_no_folder(
     with pytest.raises(ConfigError, match="lower embedding-dim"):
         simulate(small_data, tmp_path / "run", log="none")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_forecast_counts_what_single_users_get_and_send() -> None:
+    """50 items of 8 numbers of 4 bytes; a sent row has an index of 8 bytes."""
+    table = 50 * 8 * 4
+    sizes = {}
+    for name in ("gpfedrec", "cofedrec", "perfedrec"):
+        sizes[name] = message_sizes(make_config(name, {"embedding-dim": 8}), 50)
+        assert sizes[name].per_user
+        assert sizes[name].addressed == table
+    assert [size.down for size in sizes.values()] == [table, 50 * 8, table]
+    assert sizes["gpfedrec"].up(50) == sizes["cofedrec"].up(50) == table + 50 * 8
+    assert sizes["perfedrec"].up(50) == table + 50 * 8 + 8 * 4
+    line = sizes["cofedrec"].line(9)
+    assert line == (
+        "messages: 400 B to a node and 1.6 KB for each user of the round; "
+        "each user's own update comes back, at most 2 KB"
+    )
+
+
+def test_updates_of_too_many_users_on_a_node_are_refused_with_the_number() -> None:
+    sizes = message_sizes(make_config("gpfedrec", {"embedding-dim": 32}), 12_454)
+    sizes.refuse_large(600)
+    with pytest.raises(
+        ConfigError, match=r"1,600 users on a node take 2.71 GB .* at least 3 times"
+    ):
+        sizes.refuse_large(1600)
+
+
+@pytest.mark.parametrize("name", ["gpfedrec", "cofedrec", "perfedrec"])
+def test_what_a_server_would_keep_is_refused_beyond_the_limit(name: str) -> None:
+    """U033: 8,072 users and 11,830 items; GPFedRec keeps a table of 32 numbers a row for each."""
+    config = make_config(name)
+    if name == "gpfedrec":
+        text = r"would keep 13\.3 GB for 8,072 users and 11,830 items, more than memory-limit=4 GB"
+        with pytest.raises(ConfigError, match=text):
+            refuse_memory(config, 8072, 11830)
+    else:
+        refuse_memory(config, 8072, 11830)
+    refuse_memory(config.replace(memory_limit=14.0), 8072, 11830)
+
+
+def test_a_store_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+    config = make_config("cofedrec")
+    refuse_disk(config, 100, 1000, tmp_path / "not" / "there")
+    with pytest.raises(ConfigError, match=r"the private store of cofedrec would take about .* GB"):
+        refuse_disk(config, 100_000, 10_000_000, tmp_path)
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_only_sums_may_reach_a_server_that_sees_sums(name: str) -> None:
+    """U039: refused at the start, with the reason."""
+    config = make_config(name, {"server-sees": "sum"})
+    if ALGORITHMS[name].reduce == "sum":
+        make_algorithm(config, 10)
+    else:
+        with pytest.raises(ConfigError, match=f"{name} compares the users' own updates"):
+            make_algorithm(config, 10)
