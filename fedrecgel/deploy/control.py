@@ -22,6 +22,9 @@ SUCCESS = "finished:completed"
 START = 120.0
 """Seconds within which a run must begin."""
 
+ANSWER = 120.0
+"""Seconds within which ``flwr`` must come back."""
+
 Values = Mapping[str, str | int | float | bool]
 
 
@@ -141,7 +144,11 @@ class Operator:
             raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
 
     def _must_have_begun(self, run: str) -> None:
-        if self._status(run).startswith("pending"):
+        try:
+            status = self._status(run)
+        except DeployError:
+            return  # who does not answer in time says nothing about the run
+        if status.startswith("pending"):
             raise DeployError(
                 f"the run has not begun after {START:g} s: no executor takes it; is the SuperExec "
                 "beside the SuperLink running, with the SuperLink's superexec.secret?"
@@ -178,7 +185,7 @@ class Operator:
             raise DeployError(f"flwr {arguments[0]} failed: {_reason(text)}")
         return found
 
-    def _flwr(self, *arguments: str, timeout: float = 60.0) -> tuple[int, str]:
+    def _flwr(self, *arguments: str, timeout: float = ANSWER) -> tuple[int, str]:
         try:
             done = subprocess.run(
                 flwr_command(*arguments),

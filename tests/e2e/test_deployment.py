@@ -80,7 +80,8 @@ def listening(pids: list[int]) -> set[tuple[str, int]]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 address, port = fields[1].split(":")
                 words = np.frombuffer(bytes.fromhex(address), dtype=">u4").byteswap().tobytes()
-                found.add((socket.inet_ntop(family_, words), int(port, 16)))
+                host = socket.inet_ntop(family_, words).removeprefix("::ffff:")
+                found.add((host, int(port, 16)))
     return found
 
 
