@@ -158,8 +158,11 @@ def open_site(node_config: Mapping[str, object], run_config: Mapping[str, object
         ("num-partitions", 1),
     ):
         if key not in values:
+            own = (
+                ", or for a file of its own: site, interactions and state" if key == "data" else ""
+            )
             raise ConfigError(
-                f"the node has no '{key}'; give it in --node-config, e.g. {key}={example!r}"
+                f"the node has no '{key}'; give it in --node-config, e.g. {key}={example!r}{own}"
             )
     part, parts = (_whole(key, values[key]) for key in ("partition-id", "num-partitions"))
     if not 0 <= part < parts:

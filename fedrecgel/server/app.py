@@ -83,7 +83,7 @@ HELP = {
     "state": "folder of the nodes' private state; default: OUT/private",
     "out": "run folder to make, an absolute path",
     "min-nodes": "nodes to wait for",
-    "wait": "seconds to wait for them",
+    "wait": "seconds to wait for them, and later for somebody when all are away",
     "overwrite": "replace a run in OUT",
     "resume": "go on with the run in OUT from its last checkpoint",
 }

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrecgel.client import trainer
 from fedrecgel.client.site import Site, algorithm_of, open_site
-from fedrecgel.client.trainer import GROUP_SAMPLES, _groups, train
+from fedrecgel.client.trainer import train
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
@@ -174,11 +175,14 @@ def test_another_catalogue_is_refused(data: Dataset, tmp_path: Path) -> None:
         algorithm_of(request(site, [0], experiment=other), site)
 
 
-def test_a_large_cohort_is_trained_in_groups(data: Dataset, tmp_path: Path) -> None:
-    site = open_part(data, tmp_path)
+def test_a_large_cohort_is_trained_in_groups(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, algorithm = open_part(data, tmp_path), make_algorithm(CONFIG, 5)
     slots = np.arange(3)
-    (whole,) = _groups(site, slots, 4)
+    (whole,) = trainer._groups(site, slots, algorithm)
     assert whole.tolist() == [0, 1, 2]
-    groups = _groups(site, slots, GROUP_SAMPLES)
+    monkeypatch.setattr(trainer, "GROUP_SAMPLES", 1)
+    groups = trainer._groups(site, slots, algorithm)
     assert [g.tolist() for g in groups] == [[0], [1], [2]]
-    assert _groups(site, slots[:0], 4) == []
+    assert trainer._groups(site, slots[:0], algorithm) == []

@@ -13,7 +13,9 @@ from flwr.app import Context, RecordDict
 
 from fedrecgel.app import app
 from fedrecgel.client.app import app as client
+from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.data.prepare import prepare
 from fedrecgel.common.errors import ConfigError, FederationError, FedRecError
 from fedrecgel.server.gathering import QUIET, wait_for_nodes
 from fedrecgel.simulation.grid import InProcessGrid
@@ -77,9 +79,29 @@ def test_nodes_with_data_of_their_own_leave_a_result_without_what_needs_data(
     assert not (result.path / "curves.png").exists()
 
 
+def test_nodes_with_files_of_their_own_need_a_catalogue_alone(tmp_path: Path) -> None:
+    lines = [f"u{user},i{(user + k) % 12},{k}" for user in range(8) for k in range(6)]
+    (tmp_path / "all.csv").write_text("\n".join(["user,item,time", *lines]) + "\n")
+    Catalogue.of(prepare(tmp_path / "all.csv", tmp_path / "data")).save(tmp_path / "c.json")
+    configs: list[dict[str, Any]] = []
+    for site, part in enumerate((lines[:30], lines[30:])):
+        (tmp_path / f"{site}.csv").write_text("\n".join(["user,item,time", *part]) + "\n")
+        paths = {"interactions": str(tmp_path / f"{site}.csv"), "state": str(tmp_path / f"s{site}")}
+        configs.append({"site": f"site-{site}", **paths})
+    given = {"catalogue": str(tmp_path / "c.json"), "out": str(tmp_path / "run"), **SMALL}
+    run_config = {**DEFAULTS, **given}
+    app(InProcessGrid(client, configs, run_config), Context(1, 0, {}, RecordDict(), run_config))
+    result = Result.open(tmp_path / "run").values
+    assert result["users"] == {"all": 8, "eligible": 8, "evaluated": 8, "trained": 8}
+    head = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert head["catalogue"]["name"] == "all"
+    assert "data" not in head
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ({"catalogue": "/nowhere.json"}, "catalogue /nowhere.json cannot be read"),
         ({"rounds": "abc"}, "setting 'rounds' needs a value of type int, not 'abc'"),
         ({"min_nodes": "two"}, "'min-nodes' needs a value of type int, not 'two'"),
         ({"wait": True}, "'wait' needs a value of type float, not True"),
