@@ -13,19 +13,29 @@ Written by `python .ci/settings_page.py > docs/reference/settings.md`.
 """
 
 
+EVERY = {name for name, *_ in setting_help(Config)}
+
+
 def page() -> str:
-    """The page's text."""
+    """The page's text: a row where a default or a meaning first occurs, else its name alone."""
     lines, known = [HEAD], set()
     classes = [("Every algorithm", Config)]
-    classes += [(name, algorithm.config_class) for name, algorithm in reversed(ALGORITHMS.items())]
+    order = sorted(ALGORITHMS, key=lambda name: name not in ("fedncf", "fedrecgel"))
+    order.sort(key=lambda name: name != "fedncf")  # FedRecGEL has FedNCF's settings and its own
+    classes += [(name, ALGORITHMS[name].config_class) for name in order]
     for title, config in classes:
-        rows = [row for row in setting_help(config) if row[0] not in known]
-        known |= {row[0] for row in rows}
+        every = setting_help(config)
+        rows = [row for row in every if row not in known]
+        before = [f"`{name}`" for name, *_ in every if name not in {row[0] for row in rows}]
         lines += [f"## {title}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
         lines += [
             f"| `{name}` | `{default}` | {text.replace('|', 'or')} |"
             for name, default, text in rows
         ]
+        own = [name for name in before if name.strip("`") not in EVERY]
+        if own:
+            lines += ["", f"As above: {', '.join(own)}."]
+        known |= set(every)
         lines.append("")
     return "\n".join(lines)
 
