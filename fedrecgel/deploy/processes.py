@@ -1,6 +1,7 @@
 """Processes that are started together, watched, and stopped in an order."""
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -53,14 +54,26 @@ class Processes:
 
     Each gets a session of its own, so that Ctrl-C in the terminal reaches this process alone and
     the order of stopping is ours: SuperNodes must say good-bye while their SuperLink still runs.
+
+    All of them hold a lock on the folder of their logs. Should this process be killed, they run on,
+    and nobody starts others in their place before they are gone.
     """
 
     def __init__(self, logs: Path) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         self.logs = logs
         self.started: list[Process] = []
+        self._lock = -1
 
     def __enter__(self) -> "Processes":
+        """Take the folder.
+
+        Raises
+        ------
+        DeployError
+            When processes of an earlier start still run there.
+        """
+        self._lock = _take(self.logs / "running")
         return self
 
     def __exit__(
@@ -70,6 +83,7 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        os.close(self._lock)
 
     def start(
         self,
@@ -97,6 +111,7 @@ class Processes:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=(self._lock,),
                 )
             except OSError as error:
                 raise DeployError(
@@ -104,6 +119,7 @@ class Processes:
                     "Python that runs this"
                 ) from None
         process = Process(name, path, popen, rank)
+        os.write(self._lock, f"{popen.pid}\n".encode())
         self.started.append(process)
         return process
 
@@ -170,6 +186,23 @@ def _end(popen: "subprocess.Popen[bytes]", seconds: float) -> None:
     # What a SuperExec started is in its session: an app's process must not outlive it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(popen.pid, signal.SIGKILL)
+
+
+def _take(path: Path) -> int:
+    """A file that is locked as long as somebody has it open; it lists their process ids."""
+    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        known = path.read_text(encoding="utf-8").split()
+        alive = [pid for pid in known if Path(f"/proc/{pid}").exists()]
+        os.close(file)
+        raise DeployError(
+            f"a deployment runs in {path.parent} or was killed without its processes: wait for it, "
+            f"or end them, the last one first: kill {' '.join(reversed(alive))}"
+        ) from None
+    os.ftruncate(file, 0)
+    return file
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:

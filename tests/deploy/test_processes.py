@@ -100,6 +100,20 @@ def test_one_that_does_not_listen_is_killed_with_its_children(
         time.sleep(0.02)
 
 
+def test_a_second_start_waits_for_the_processes_of_a_killed_one(tmp_path: Path) -> None:
+    with Processes(tmp_path) as started:
+        process = started.start("link", SLEEP, os.environ, tmp_path)
+        line = rf"a deployment runs in .* kill {process.popen.pid}$"
+        with pytest.raises(DeployError, match=line), Processes(tmp_path):
+            pass
+        os.close(started._lock)  # as if this process had been killed
+        with pytest.raises(DeployError, match=line), Processes(tmp_path):
+            pass
+        started._lock = os.dup(0)
+    with Processes(tmp_path):
+        pass
+
+
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with Processes(tmp_path) as started, pytest.raises(DeployError, match="cannot be started"):
         started.start("x", ["no-such-program"], os.environ, tmp_path)
