@@ -1,4 +1,4 @@
-"""A small deployment to break: three sites as plain processes, and an app that fails on request."""
+"""A small deployment to break: two sites as plain processes, and an app that fails on request."""
 
 import json
 import os
@@ -16,6 +16,8 @@ from fedrecgel import Result, prepare
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.local import LocalDeployment
 from fedrecgel.deploy.one_machine import OneMachine
+from fedrecgel.deploy.processes import Process
+from fedrecgel.deploy.sites import write_sites
 
 # A site whose state folder holds fault.json, {"ROUND": "what"}, does that in this round, once;
 # "hold" waits for a file "go" beside it.
@@ -85,7 +87,7 @@ class Rig:
 
         def say(line: str) -> None:
             lines.append(line)
-            print(f"{time.strftime('%H:%M:%S')} {line}")
+            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
             try:
                 on_line(line)
             except BaseException as error:
@@ -129,9 +131,12 @@ class Rig:
         connection.close()
         return {(user, round): state for user, round, state in rows}
 
+    def process(self, name: str) -> Process:
+        return next(p for p in self.running.processes.started if p.name == name)
+
     def kill(self, name: str) -> None:
         """SIGKILL one of Flower's processes; it is not watched any more."""
-        process = next(p for p in self.running.processes.started if p.name == name)
+        process = self.process(name)
         self.running.processes.started.remove(process)
         process.popen.kill()
         process.popen.wait(10)
@@ -155,8 +160,7 @@ class Rig:
 
     def pids(self, name: str, command: str = "") -> list[int]:
         """Processes that a process of ours started, itself first."""
-        process = next(p for p in self.running.processes.started if p.name == name)
-        found = [process.popen.pid]
+        found = [self.process(name).popen.pid]
         for pid in found:
             for task in Path(f"/proc/{pid}/task").iterdir():
                 found += [int(child) for child in (task / "children").read_text().split()]
@@ -171,8 +175,10 @@ class Rig:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = tmp_path_factory.mktemp("rig")
     data = prepare("synthetic", folder / "data", users=60)
-    machine = OneMachine.prepare(data, folder / "deployment", sites=3)
-    app = write_app(folder / "app")
+    # Site 2 can be missed: updates of half the users are enough for a round.
+    files = write_sites(data, folder / "sites", ["site-1", "site-2"], sizes=[40, 20])
+    machine = OneMachine(folder, data, files)
+    app = write_app(folder / "app-that-fails")
     client = app / "fedrecgel" / "client" / "app.py"
     client.write_text(client.read_text() + MISCHIEF)
     with machine.running(print) as running:
