@@ -35,33 +35,3 @@ echo /app > fedrecgel.pth
 cd "$OLDPWD"
 printf '#!%s/bin/python\nimport sys\nfrom fedrecgel.cli import main\nsys.exit(main())\n' "$1" > "$1/bin/fedrecgel"
 chmod 755 "$1/bin/fedrecgel"
-
-# Byte code only for what is used: the root of the file system is read-only at run time, and a
-# process for every message would otherwise compile it again.
-python="$1/bin/python"
-unset PYTHONDONTWRITEBYTECODE
-export FLWR_HOME=/tmp/flwr MPLCONFIGDIR=/tmp/matplotlib
-"$python" - <<'PYTHON'
-import importlib.metadata
-
-import matplotlib.backends.backend_agg, matplotlib.figure, pandas, pyarrow.compute, pyarrow.csv
-import pyarrow.json, pyarrow.parquet, safetensors.torch, torch, tqdm
-import grpc_health.v1.health, grpc_reflection.v1alpha.reflection
-import flwr.clientapp, flwr.serverapp, flwr.serverapp.strategy
-
-for script in importlib.metadata.entry_points(group="console_scripts"):
-    if script.value.startswith("flwr."):
-        script.load()
-weight = torch.nn.Parameter(torch.zeros(2, 2))
-for kind in (torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad):
-    weight.square().sum().backward()
-    kind([weight]).step()
-torch.func.grad(lambda x: x.square().sum())(torch.ones(2))
-pandas.DataFrame({"a": ["x", "y"]}).groupby("a").size().sort_values()
-pyarrow.compute.sort_indices(pyarrow.array([2, 1]))
-figure = matplotlib.figure.Figure()
-figure.subplots().set_title("x")
-matplotlib.backends.backend_agg.FigureCanvasAgg(figure).print_png("/tmp/matplotlib/x.png")
-PYTHON
-rm -rf /tmp/flwr /tmp/matplotlib
-printf '%6s MB  with byte code\n' "$(du -sm "$1" | cut -f1)"

@@ -1,5 +1,7 @@
 """What a site's container finds at the SuperLink; run it in a SuperNode's container.
 
+Usage: wire.py [ADDRESS ...]; the addresses are those of other sites.
+
 Prints lines of evidence and ends with code 1 if the link is not what the installed Flower should
 speak, goes without TLS, or if more than the port for sites can be reached.
 """
@@ -7,6 +9,7 @@ speak, goes without TLS, or if more than the port for sites can be reached.
 import http.client
 import socket
 import ssl
+import sys
 from pathlib import Path
 
 import grpc
@@ -60,12 +63,6 @@ def in_the_clear(address: str) -> bool:
     return len(answer) == 9 and answer[3] == 4
 
 
-def leads_outside() -> bool:
-    """Whether packets have a way beyond the container's own networks."""
-    lines = Path("/proc/net/route").read_text(encoding="ascii").splitlines()[1:]
-    return any(line.split()[1] == "00000000" for line in lines)
-
-
 def main() -> int:
     """Print what there is."""
     version, link = flower_version(), SuperLink()
@@ -85,9 +82,13 @@ def main() -> int:
         good = answer.protocol in ("", "http/1.1")
     clear = in_the_clear(address)
     print(f"without TLS: {'ANSWERED' if clear else 'no answer'}")
-    outside = leads_outside()
-    print(f"way outside: {'THERE IS ONE' if outside else 'none (no default route)'}")
-    return 0 if good and not clear and not outside else 1
+    good = good and not clear
+    for other in sys.argv[1:]:
+        host, _, port = other.rpartition(":")
+        found = reachable(host, int(port))
+        print(f"another site at {other}: {'REACHABLE' if found else 'cannot be reached'}")
+        good = good and not found
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
