@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     parser.add_argument(
         "--trial-rounds", type=int, default=0, metavar="R", help="of a trial (default: all rounds)"
     )
-    parser.add_argument("--rounds", type=int, help="same as --set rounds=... (default: 400)")
+    parser.add_argument("--rounds", type=int, help="same as --set rounds=... (default: 150)")
     parser.add_argument("--dtype", help="same as --set dtype=...")
     parser.add_argument(
         "--set",

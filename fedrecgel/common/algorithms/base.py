@@ -149,6 +149,11 @@ class Algorithm(ABC, Generic[ConfigT]):
         self.num_items = num_items
         self.dtype = DTYPES[config.dtype]
 
+    @classmethod
+    def search_for(cls, config: Config) -> Mapping[str, tuple[Scalar, ...]]:
+        """What to tune around these settings; by default `search`."""
+        return cls.search
+
     # --- initial state -----------------------------------------------------------------------
 
     @abstractmethod

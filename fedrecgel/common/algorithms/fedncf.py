@@ -118,7 +118,20 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         "unknown-weight": (0.03, 0.1, 0.3),
         "server-lr": (0.05, 0.1),
     }
+    search_sampled: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "server-lr": (0.001, 0.01, 0.03),
+        "local-lr": (0.03, 0.1),
+        "private-steps": (1, 5),
+        "private-weight-decay": (0.0, 3e-3),
+    }
+    """`search` where the loss is over sampled negatives (preset paper)."""
     scored_with: ClassVar[str] = "global items, own vector"
+
+    @classmethod
+    def search_for(cls, config: Config) -> Mapping[str, tuple[Scalar, ...]]:
+        """See `Algorithm.search_for`."""
+        squares = getattr(config, "loss", "") == "squares"
+        return cls.search if squares else cls.search_sampled
 
     @property
     def radii(self) -> tuple[float, float]:

@@ -13,6 +13,8 @@ import torch
 from fedrecgel.common.errors import DataError
 from fedrecgel.common.evaluation import PersonalView
 from fedrecgel.simulation.central.ease import ease
+from fedrecgel.simulation.central.factors import EPOCHS_MF, EPOCHS_NEUMF, mf, neumf
+from fedrecgel.simulation.central.local import local_only
 from fedrecgel.simulation.central.training import Training
 from fedrecgel.simulation.central.views import FactorView, NeighbourView, RecentView
 from fedrecgel.simulation.references import PopularityView
@@ -158,5 +160,18 @@ METHODS: Mapping[str, Method] = {
             _grid(factors=(32, 128), regularization=(10, 1, 30), alpha=(1, 10)),
             version=f"1, implicit {_implicit_version()}",
         ),
+        Method(
+            "mf",
+            "matrix factorisation on cross-entropy",
+            mf,
+            _grid(l2=(0.01, 0.02, 0.005), epochs=EPOCHS_MF),
+        ),
+        Method(
+            "neumf",
+            "NeuMF on cross-entropy",
+            neumf,
+            _grid(rate=(0.003, 0.001), epochs=EPOCHS_NEUMF),
+        ),
+        Method("local-only", "everybody's own model, trained alone", local_only, ({},)),
     )
 }

@@ -1,6 +1,6 @@
 """What the central methods learn from: the train pairs of all users, each once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,8 @@ class Training:
         self.num_users, self.num_items = dataset.num_users, dataset.num_items
         self.neighbours: dict[float, tuple[Tensor, Tensor]] = {}
         """Most similar items by how they were damped: the costly part, used by several trials."""
+        self.trained: dict[str, dict[int, Sequence[Tensor]]] = {}
+        """Tensors after each number of epochs, by what else decides them; as ``neighbours``."""
 
     @cached_property
     def histories(self) -> ItemLists:

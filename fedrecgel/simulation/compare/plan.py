@@ -12,7 +12,6 @@ from itertools import product
 from typing import Any, Literal
 
 import fedrecgel
-from fedrecgel.common.algorithms.fedncf import GradientAlgorithm
 from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, make_config
 from fedrecgel.common.config import Config, Scalar, kebab, setting_help
 from fedrecgel.common.data.dataset import Dataset
@@ -35,7 +34,7 @@ __all__ = [
 ]
 
 COMMON: Mapping[str, Scalar] = {
-    "rounds": 400,
+    "rounds": 150,
     "fraction": 0.1,
     "evaluate-every": 10,
     "select-by": "full.ndcg@10",
@@ -147,10 +146,7 @@ def start(entry: Entry, data: Dataset, settings: Mapping[str, Any]) -> Config:
         algorithm, dot, rest = name.partition(".")
         if dot and algorithm == entry.algorithm:
             own[rest] = value
-    # The tuned rows are of FedRecGEL and of what is trained like it; others have their defaults.
-    tuned = issubclass(algorithm_class(entry.algorithm), GradientAlgorithm)
-    preset = entry.preset if tuned else "paper"
-    return preset_config(entry.algorithm, preset, data.name, {**COMMON, **own})
+    return preset_config(entry.algorithm, entry.preset, data.name, {**COMMON, **own})
 
 
 def check_settings(settings: Mapping[str, Any], rows: Sequence[Entry]) -> None:
@@ -175,7 +171,8 @@ def draw_trials(config: Config, budget: int, fixed: Sequence[str] = ()) -> list[
     fixed
         Settings that the caller chose: they are not searched.
     """
-    search = {kebab(n): v for n, v in algorithm_class(config.algorithm).search.items()}
+    search = algorithm_class(config.algorithm).search_for(config)
+    search = {kebab(name): values for name, values in search.items()}
     names = [name for name in sorted(search) if name not in fixed]
     rows = list(product(*(search[name] for name in names)))
     order = sorted(range(len(rows)), key=lambda i: int(mix("trial", json.dumps(rows[i]))))
