@@ -27,10 +27,17 @@ from typing import Any
 import grpc
 import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
 
 from benchmarks.data import invent
 from benchmarks.machine import describe
-from fedrecgel import Result, simulate
+from fedrecgel.client.published import publish
+from fedrecgel.client.site import Site
+from fedrecgel.client.sqlite_store import SqliteStore
+from fedrecgel.client.store import RANK_FIELDS
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.requests import EvaluateRequest, Experiment
 from fedrecgel.serve.recommender_pb2 import SOURCE_FITTED, RecommendRequest
 from fedrecgel.serve.recommender_pb2_grpc import RecommenderStub
 from fedrecgel.serve.server import SERVICE
@@ -48,34 +55,63 @@ def measure(folder: Path, users: int, rate: float, seconds: float) -> dict[str, 
     figures |= {"date": datetime.date.today().isoformat(), "items": data.num_items}
     figures |= {"rate": rate, "seconds": seconds, "runs": []}
     for scorer in ("dot", "neumf"):
-        settings: dict[str, Any] = {"rounds": 1, "fraction": 0.9, "scorer": scorer}
-        result = simulate(data, folder / scorer, log="none", **settings)
-        for kind, asked in _scenarios(result, int(rate * seconds)).items():
-            with _server(result.path) as (address, process):
+        words = make_site(folder / scorer, data, scorer)
+        for kind, asked in _scenarios(data, int(rate * seconds)).items():
+            with _server(folder / scorer, words) as (address, process):
                 before = _cpu_seconds(process.pid)
                 found = send(address, asked, rate)
                 found["cpu_ms"] = 1e3 * (_cpu_seconds(process.pid) - before) / len(asked)
+                found["memory_mib"] = _memory(process.pid) >> 20
             figures["runs"].append({"scorer": scorer, "kind": kind, **found})
             print(_row(figures["runs"][-1]), flush=True)
     return figures
 
 
-def _scenarios(result: Result, count: int) -> dict[str, list[str]]:
+def _has_kept(data: Dataset) -> NDArray[np.bool_]:
+    """Who has kept parameters: nine of ten users."""
+    return np.arange(data.num_users) % 10 > 0
+
+
+def make_site(folder: Path, data: Dataset, scorer: str) -> list[str]:
+    """A site as a run leaves it, with initial parameters: they cost what trained ones do.
+
+    Returns
+    -------
+    What `fedrecgel serve` must be told of it.
+    """
+    algorithm = make_algorithm(make_config("fedrecgel", {"scorer": scorer}), data.num_items)
+    settings = algorithm.config.to_flat()
+    experiment = Experiment("benchmark", "fedrecgel", settings, data.num_items)
+    everyone, kept = np.arange(data.num_users), _has_kept(data)
+    ids, template = data.user_ids.tolist(), algorithm.private_template
+    store = SqliteStore(folder / "private.sqlite", experiment.id, "site", ids, template)
+    state = algorithm.init_private(data.user_keys[kept])
+    store.save(everyone[kept], np.zeros((1, kept.sum()), dtype=np.int64), 1, state)
+    store.finish(everyone, kept.astype(np.int64), np.full((len(ids), RANK_FIELDS), -1))
+    store.close()
+    shared = algorithm.init_server().shared
+    site = Site("site", data, 0, data.num_users, folder)
+    publish(site, EvaluateRequest(experiment, 1, "test", True, kept.astype(np.int64), shared))
+    file = folder / "interactions.csv"
+    rows = [f"{ids[u]},{data.item_ids[i]}" for u in everyone for i in data.train_of(u)]
+    file.write_text("user,item\n" + "\n".join(rows) + "\n")
+    return ["--state", str(folder), "--interactions", str(file)]
+
+
+def _scenarios(data: Dataset, count: int) -> dict[str, list[str]]:
     """Who asks, in order."""
-    draw = np.random.default_rng(0)
-    everyone = np.arange(result.data.num_users)
-    trained = result.store().load_chosen(everyone)[1]
-    kept, others = (draw.permutation(np.flatnonzero(t)) for t in (trained, ~trained))
-    ids = result.data.user_ids
+    draw, has_kept = np.random.default_rng(0), _has_kept(data)
+    kept, others = (draw.permutation(np.flatnonzero(t)) for t in (has_kept, ~has_kept))
     returning = draw.choice(kept[: max(1, len(kept) // 10)], count)
     mixed = kept[:count].copy()
     new = others[: len(mixed[49::50])]
     mixed[49::50][: len(new)] = new
-    return {
-        "another user each time": ids[kept[:count]].tolist(),
-        "users come back": ids[returning].tolist(),
-        "one in fifty is new": ids[mixed].tolist(),
+    found = {
+        "another user each time": kept[:count],
+        "users come back": returning,
+        "one in fifty is new": mixed,
     }
+    return {kind: data.user_ids[users].tolist() for kind, users in found.items()}
 
 
 def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
@@ -118,9 +154,9 @@ def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _server(run: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    socket = f"unix:{run}/socket"
-    words = [sys.executable, "-m", "fedrecgel", "serve", "--run", str(run), "--address", socket]
+def _server(folder: Path, words: list[str]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    socket = f"unix:{folder}/socket"
+    words = [sys.executable, "-m", "fedrecgel", "serve", *words, "--address", socket]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, preexec_fn=_one_core)
     try:
         with grpc.insecure_channel(socket) as channel:
@@ -147,13 +183,22 @@ def _cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _memory(process: int) -> int:
+    """Bytes that a process holds (Linux)."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _row(run: dict[str, Any]) -> str:
     met = "met" if run["p99"] <= GATE_MS and not run["failed"] else "MISSED"
     fits = f"{run['fits']} ({run['fit_p50']:.0f})" if run["fits"] else "–"
     return (
         f"| {run['scorer']} | {run['kind']} | {run['requests']:,} | {run['failed']} "
         f"| {run['cpu_ms']:.1f} | {run['p50']:.1f} | {run['p95']:.1f} | {run['p99']:.1f} "
-        f"| {run['most']:.1f} | {fits} | {met} |"
+        f"| {run['most']:.1f} | {run['memory_mib']} | {fits} | {met} |"
     )
 
 
@@ -169,8 +214,9 @@ def main(arguments: list[str] | None = None) -> int:
     users = 100 if given.tiny else 3_000
     print(
         "| scorer | who asks | requests | failed | processor ms each | p50 ms | p95 | p99 | most "
+        "| MiB | new users (median ms) | p99 ≤ 20 ms |\n"
+        "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"
     )
-    print("| new users (median ms) | p99 ≤ 20 ms |")
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), users, given.rate, seconds)
     machine = figures["machine"]

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,8 +33,6 @@ SCORES_BYTES = 64 << 20
 """Scores and private states that are held at most, each."""
 WAITING = 4
 """So many users wait for a fit at most; others get the popular items meanwhile."""
-NICE = 10
-"""A fit leaves the processor to the answers."""
 FIRST = torch.zeros(1, dtype=torch.int64)
 
 
@@ -93,7 +90,7 @@ class Model:
         self._fitted: Bounded[State] = Bounded(SCORES_BYTES // max(1, state_bytes))
         # Threads of their own: a request's thread is any of many, and each would keep memory.
         self._scorers = ThreadPoolExecutor(_cores(), "score")
-        self._fits = ThreadPoolExecutor(1, "fit", _be_nice)
+        self._fits = ThreadPoolExecutor(1, "fit")
         self._waiting: dict[int, Future[State]] = {}
         self._guard = threading.Lock()
         self._warm_up()
@@ -224,10 +221,3 @@ def _cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _be_nice() -> None:
-    """Give this thread's time to others (Linux counts threads one by one)."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
