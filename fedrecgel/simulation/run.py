@@ -44,7 +44,8 @@ def simulate(
     out
         Run folder to make; refused if something is there, unless it is a run and ``overwrite``.
     algorithm
-        Name in the registry: ``fedrecgel`` (default), ``fedncf``.
+        Name in the registry: ``fedrecgel`` (default), ``fedncf``, ``fedmf``, ``perfedrec``,
+        ``pfedrec``, ``fedrap``, ``cofedrec``, ``gpfedrec``.
     preset
         ``tuned`` (default) or ``paper``; ``settings`` override it.
     nodes

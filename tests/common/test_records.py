@@ -92,7 +92,8 @@ def test_train_requests_round_trip(slots: list[int], round: int) -> None:
     addressed = {"own": torch.ones(len(slots), 2, dtype=torch.float64)} if slots else {}
     integers = np.array(slots, dtype=np.int64)
     kept = np.stack([integers + 1, integers + 2])
-    request = TrainRequest(EXPERIMENT, round, integers, kept, shared, addressed)
+    which = np.arange(len(slots)) - 1 if slots else None
+    request = TrainRequest(EXPERIMENT, round, integers, kept, shared, addressed, which)
     found = unpack_train_request(travelled(pack_train_request(request, pack_state(shared))))
     assert (found.experiment, found.round) == (EXPERIMENT, round)
     assert found.slots.dtype == found.kept.dtype == np.int64
@@ -100,6 +101,7 @@ def test_train_requests_round_trip(slots: list[int], round: int) -> None:
     assert found.kept.tolist() == kept.tolist()
     assert found.shared["w"].tolist() == [0.0, 1.0, 2.0, 3.0]
     assert found.addressed.keys() == addressed.keys()
+    assert found.which is None if which is None else found.which.tolist() == which.tolist()
 
 
 @pytest.mark.parametrize("full", [True, False])

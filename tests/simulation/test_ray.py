@@ -112,11 +112,16 @@ def command(script: str, data: Dataset, out: Path, **settings: Any) -> list[str]
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
-def test_ray_gives_the_numbers_of_the_in_process_run(small_data: Dataset, tmp_path: Path) -> None:
-    before = leftovers()
-    inside = simulate(small_data, tmp_path / "inside", nodes=1, **SETTINGS)
+@pytest.mark.parametrize("name", ["fedrecgel", "cofedrec"])
+def test_ray_gives_the_numbers_of_the_in_process_run(
+    small_data: Dataset, tmp_path: Path, name: str
+) -> None:
+    """One that sends sums, and one that sends each user's own and tables to single users."""
+    before, own = leftovers(), {"algorithm": name}
+    own |= {"item_lr": 0.01} if name == "cofedrec" else {}
+    inside = simulate(small_data, tmp_path / "inside", nodes=1, **{**SETTINGS, **own})
     done = subprocess.run(
-        command(RUN, small_data, tmp_path / "outside", log="text"),
+        command(RUN, small_data, tmp_path / "outside", log="text", **own),
         capture_output=True,
         text=True,
         timeout=120,
