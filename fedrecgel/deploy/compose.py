@@ -91,7 +91,7 @@ def compose_text(sites: Sequence[str], source: Source | None = None, context: st
         ),
         parts.REGISTER.replace("SITES", ", ".join(sites)),
         parts.SERVER_APP.replace("CATALOGUE", source.catalogue),
-        parts.COMMAND_LINE,
+        parts.COMMAND_LINE.replace("COUNT", str(len(sites))),
         *(parts.SITE.replace("NAME", name).replace("DATA", source.site(name)) for name in sites),
         _ends(sites, source),
     ]

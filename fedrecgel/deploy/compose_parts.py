@@ -27,7 +27,7 @@ x-container: &container
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
   pids_limit: 128
-  cpus: 2.0
+  cpus: 1.0
   mem_limit: 512m
   restart: unless-stopped
   logging: {driver: json-file, options: {max-size: 5m, max-file: "3"}}
@@ -101,7 +101,8 @@ COMMAND_LINE = """\
     restart: "no"
     command: []
     entrypoint: [fedrecgel, deploy, run, --superlink, "superlink-api:8000", --keys, /keys,
-                 --app, /app, "catalogue=/data/catalogue.json", "out=/runs/{time}"]
+                 --app, /app, "catalogue=/data/catalogue.json", "out=/runs/{time}",
+                 min-nodes=COUNT, wait=120, round-timeout=300]
     networks: [server]
     volumes: ["public-keys:/keys:ro", "runs:/runs:ro"]
 """
