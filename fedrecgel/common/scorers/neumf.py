@@ -5,6 +5,7 @@ with the sizes that FedRecGEL (arXiv 2603.11503) uses for ``embedding-dim`` 32: 
 tower 2 x 128 -> 128 -> 64 -> 32 with ReLU, both outputs (32 + 32) -> linear -> one logit.
 """
 
+import itertools
 import math
 from typing import ClassVar
 
@@ -19,8 +20,9 @@ from fedrecgel.common.state import State
 LAYERS = ("tower.0", "tower.1", "tower.2")
 SLICE_USERS = 8
 """Users whose catalogue is scored together."""
-ITEM_HALF = "tower.0.items"
-"""Name of the prepared item part of the first layer."""
+ITEM_HALF, WEIGHTED = "tower.0.items", "output.items"
+"""Prepared, one column an item: the item part of the first layer, and the product part times the
+output's weights."""
 
 
 class NeuMFScorer(Scorer):
@@ -84,9 +86,11 @@ class NeuMFScorer(Scorer):
 
     def catalogue(self, items: Tensor, network: State, users: Tensor) -> Tensor:
         """See `Scorer.catalogue`. Works in slices of users and items that fit in cache."""
+        if ITEM_HALF in network:
+            return self._prepared_catalogue(network, users)
         d, (item_half, user_half) = self.product_size, self._first_layer(items, network, users)
         scores = (users[:, :d] * network["output.weight"][0, :d]) @ items[:, :d].T
-        step = max(1, self.samples_at_once(items.device) // min(SLICE_USERS, max(1, len(users))))
+        step = max(1, self.samples_at_once(items.device) // SLICE_USERS)
         for first in range(0, len(users), SLICE_USERS):
             part = slice(first, first + SLICE_USERS)
             for start in range(0, len(items), step):
@@ -95,18 +99,34 @@ class NeuMFScorer(Scorer):
         return scores
 
     def prepared(self, items: Tensor, network: State) -> State:
-        """The item part of the first layer, half of the work for one user's catalogue."""
-        return {ITEM_HALF: self._item_half(items, network)}
+        """Half of the work for one user's catalogue, lying as the rest is done fastest."""
+        d, weight = self.product_size, network["tower.0.weight"][:, self.tower_size :]
+        return {
+            ITEM_HALF: torch.addmm(network["tower.0.bias"].unsqueeze(1), weight, items[:, d:].T),
+            WEIGHTED: network["output.weight"][0, :d].unsqueeze(1) * items[:, :d].T,
+        }
+
+    def _prepared_catalogue(self, network: State, users: Tensor) -> Tensor:
+        """`catalogue` for a user or two: matrices with an item in each column."""
+        d, item_half = self.product_size, network[ITEM_HALF]
+        user_half = network["tower.0.weight"][:, : self.tower_size] @ users[:, d:].T
+        scores = users[:, :d] @ network[WEIGHTED]
+        last, bias = network["output.weight"][0, d:], network["output.bias"]
+        step = self.samples_at_once(users.device)
+        for user, start in itertools.product(range(len(users)), range(0, scores.shape[1], step)):
+            part = slice(start, start + step)
+            hidden = (item_half[:, part] + user_half[:, user : user + 1]).relu_()
+            for name in LAYERS[1:]:
+                weight, offset = network[f"{name}.weight"], network[f"{name}.bias"]
+                hidden = torch.addmm(offset.unsqueeze(1), weight, hidden).relu_()
+            scores[user, part] += last @ hidden + bias
+        return scores
 
     def _first_layer(self, items: Tensor, network: State, users: Tensor) -> tuple[Tensor, Tensor]:
         """The first layer before ReLU is a sum of an item part (M, 4d) and a user part (B, 4d)."""
-        item_half = network[ITEM_HALF] if ITEM_HALF in network else self._item_half(items, network)
-        user_weight = network["tower.0.weight"][:, : self.tower_size]
-        return item_half, users[:, self.product_size :] @ user_weight.T
-
-    def _item_half(self, items: Tensor, network: State) -> Tensor:
-        weight = network["tower.0.weight"][:, self.tower_size :]
-        return torch.addmm(network["tower.0.bias"], items[:, self.product_size :], weight.T)
+        weight, d, t = network["tower.0.weight"], self.product_size, self.tower_size
+        item_half = torch.addmm(network["tower.0.bias"], items[:, d:], weight[:, t:].T)
+        return item_half, users[:, d:] @ weight[:, :t].T
 
     def _upper_layers(self, hidden: Tensor, network: State) -> Tensor:
         """From the first hidden layer (..., 4d) to the tower's part of the logit (...)."""
