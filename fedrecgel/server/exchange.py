@@ -16,6 +16,8 @@ GONE = 5.0
 BACK = 60.0
 """The same of one that came back meanwhile: what it was working on is probably lost."""
 
+WENT = "node went away"
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -88,7 +90,7 @@ def exchange(
             pause = min(POLL[1], pause * 1.5)
             lost = absent.given_up(set(waiting.values()))
             for message_id in [found for found, node_id in waiting.items() if node_id in lost]:
-                on_failure(Failure(waiting.pop(message_id), "node went away"))
+                on_failure(Failure(waiting.pop(message_id), WENT))
     for node_id in waiting.values():
         on_failure(Failure(node_id, "no reply in time"))
 

@@ -75,7 +75,6 @@ class Presence:
         if away:
             self._say(f"{what}: waiting {self._wait:g} s for {_named(sorted(away))}")
             self._until(lambda: not self._federation.roster.away)
-        self.look(what)
 
     def _somebody(self) -> bool:
         roster = self._federation.roster

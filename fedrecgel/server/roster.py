@@ -136,7 +136,7 @@ class Roster:
         return True
 
     def resume(self, then: Sequence[Hello]) -> None:
-        """Take the numbering of a run that is gone on with; sites that are not there are away.
+        """Take the numbering of a run that is gone on with; some sites may have no node now.
 
         Raises
         ------
@@ -150,8 +150,6 @@ class Roster:
                 node_id, now = nodes.pop(hello.site, (NOWHERE, hello))
                 check_return(now, hello)
                 self._append(node_id, hello)
-                if node_id == NOWHERE:
-                    self.away.add(hello.site)
             for node_id, hello in nodes.values():
                 self.admit(node_id, hello)
         except ReplyError as error:

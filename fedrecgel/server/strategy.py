@@ -18,6 +18,7 @@ from fedrecgel.common.config import Config
 from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.errors import ConfigError, FederationError, Stopped
 from fedrecgel.common.greeting import Query
+from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import MetricSums
 from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.common.requests import Experiment
@@ -25,7 +26,7 @@ from fedrecgel.common.sizes import message_sizes, refuse_memory
 from fedrecgel.common.state import State
 from fedrecgel.server.checkpoint import last_experiment, restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
-from fedrecgel.server.exchange import Failure, exchange
+from fedrecgel.server.exchange import WENT, Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
 from fedrecgel.server.gathering import Arrivals
 from fedrecgel.server.history import Tally, line_of
@@ -304,14 +305,13 @@ class FedRecStrategy(Strategy):
         began, federation = time.perf_counter(), self.federation
         roster, (ranking, _, name) = federation.roster, self.config.select_by.partition(".")
         split = "validation" if roster.validation_users else "test"
-        self._presence.look(f"evaluation of round {round}")
         sums = self._evaluate(
             grid,
             round,
             federation.server,
+            lambda: roster.accepted,
             split=split,
             full=ranking == "full",
-            accepted=roster.accepted,
         )
         line[split] = {r: found.values() for r, found in sums.items()}
         eligible = roster.validation_users if split == "validation" else roster.test_users
@@ -328,7 +328,7 @@ class FedRecStrategy(Strategy):
         assert best is not None, "the last round is always evaluated"
         self._presence.wait_for_all("final test")
         test = self._evaluate(
-            grid, best.round, best.server, split="test", full=True, accepted=best.accepted
+            grid, best.round, best.server, lambda: best.accepted, split="test", full=True
         )
         selected = self.config.select_by if federation.roster.validation_users else None
         return Outcome(
@@ -346,15 +346,31 @@ class FedRecStrategy(Strategy):
         grid: Grid,
         round: int,
         server: ServerState,
+        accepted: Callable[[], Ints],
         **request: Any,  # noqa: ANN401 - those of EvaluationRound
     ) -> dict[str, MetricSums]:
-        tally = self._new_tally()
-        self._evaluation = EvaluationRound(self.federation, round, tally, server=server, **request)
-        arrays = pack_state(self.federation.algorithm.scored(server))
-        messages = self.configure_evaluate(round, arrays, ConfigRecord(), grid)
-        replies = exchange(grid, messages, self._timeout, tally.add)
-        self.aggregate_evaluate(round, replies)
-        self.federation.history.count(tally)
+        """Evaluate at all sites that are there, again if all of them went away meanwhile.
+
+        ``accepted`` is asked when it is known who is there: a site may have joined.
+        """
+        for attempt in range(ATTEMPTS):
+            self._presence.look(f"evaluation of round {round}")
+            tally = self._new_tally()
+            self._evaluation = EvaluationRound(
+                self.federation, round, tally, server=server, accepted=accepted(), **request
+            )
+            arrays = pack_state(self.federation.algorithm.scored(server))
+            messages = self.configure_evaluate(round, arrays, ConfigRecord(), grid)
+            replies = exchange(grid, messages, self._timeout, tally.add)
+            try:
+                self.aggregate_evaluate(round, replies)
+            except FederationError:
+                if WENT not in tally.reasons or attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                break
+            finally:
+                self.federation.history.count(tally)
         return self._sums
 
     def _new_tally(self) -> Tally:

@@ -497,6 +497,35 @@ def test_a_final_test_without_a_site_counts_the_others(sites: Sites) -> None:
     assert outcome.roster.test_users == 12
 
 
+def test_an_evaluation_from_which_everybody_went_away_is_made_again(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("LOOK", 0.01), ("GONE", 0.05)):
+        monkeypatch.setattr(exchange_module, name, seconds)
+    grid = sites.grid()
+    pull = grid.pull_messages
+
+    def vanish(message_ids: Any) -> list[Message]:
+        """At the first evaluation nobody answers; everybody is there again when it is given up."""
+        pending = [grid._pending[i] for i in message_ids if i in grid._pending]
+        evaluating = any(m.metadata.message_type == "evaluate" for m in pending)
+        grid.unlisted = {2, 3, 4} if evaluating and len(sites.failures) < 3 else set()
+        return pull(message_ids)
+
+    listing = grid.get_node_ids
+
+    def listed() -> list[int]:
+        if len(sites.failures) >= 3:
+            grid.unlisted = set()
+        return listing()
+
+    monkeypatch.setattr(grid, "pull_messages", vanish)
+    monkeypatch.setattr(grid, "get_node_ids", listed)
+    _run(sites, grid, lambda round: None, wait=60.0, rounds=2)
+    assert sites.failures == [(f"site-{site}", "node went away") for site in range(3)]
+    assert [line["evaluated"]["users"] for line in sites.lines] == [12, 12]
+
+
 # --- which round is best ------------------------------------------------------------------------
 
 
