@@ -202,11 +202,16 @@ class Operator:
         return done.returncode, done.stdout + done.stderr
 
 
+_FLOWERS_OWN = re.compile(
+    r"(INFO|DEBUG)\b\s*:|Using SuperLink|Successfully installed|Exit Code: \d|For more information,"
+    r"|An unhandled exception occurred in the ServerApp"
+)
+
+
 def _told(line: str) -> str:
     """A line of the server app; of Flower's own lines only warnings and errors."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
-    own = re.match(r"(INFO|DEBUG)\b\s*:|Using SuperLink|Successfully installed", plain)
-    return "" if own else re.sub(r"^(WARNING|ERROR)\s*:\s*", "", plain)
+    return "" if _FLOWERS_OWN.match(plain) else re.sub(r"^(WARNING|ERROR)\s*:\s*", "", plain)
 
 
 def _reason(text: str) -> str:

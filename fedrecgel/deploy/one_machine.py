@@ -24,6 +24,7 @@ from fedrecgel.common.presets import preset_config
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.local import LocalDeployment, LocalSite, deployment
 from fedrecgel.deploy.sites import CATALOGUE, SiteFile, write_sites
+from fedrecgel.server.run_folder import RunFolder
 from fedrecgel.simulation.result import Result
 
 MAX_SITES = 64
@@ -107,9 +108,13 @@ class OneMachine:
 
         Raises
         ------
-        ConfigError
-            When a setting will not do: better said before everything starts.
+        FedRecError
+            When a setting or the run folder will not do: better said before everything starts.
         """
+        if resume:
+            RunFolder.open(self.run_folder)
+        elif not overwrite:
+            RunFolder.create(self.run_folder, overwrite=False)
         named = {"round-timeout": ROUND_TIMEOUT} | {kebab(n): v for n, v in settings.items()}
         known = preset_config(algorithm, preset, self.data.name, named).to_flat()
         options = {

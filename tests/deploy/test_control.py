@@ -16,6 +16,7 @@ from fedrecgel.deploy.control import _reason, _told
         ),
         ("Using SuperLink: deployment (127.0.0.1:1)", ""),
         ("Successfully installed fedrecgel to /x", ""),
+        ("Exit Code: 201", ""),
         ("\n", ""),
     ],
 )

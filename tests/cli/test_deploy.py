@@ -1,0 +1,72 @@
+"""`fedrecgel deploy`: what is refused before anything starts, in one line with code 2."""
+
+from pathlib import Path
+
+import pytest
+
+from fedrecgel import prepare
+from fedrecgel.cli import main
+from fedrecgel.deploy.processes import free_ports
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "data"
+    prepare("synthetic", folder, users=40)
+    return folder
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["deploy", *arguments]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ")
+    assert line.count("\n") == 1
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "rouns=3"], "rouns"),
+        (["--rounds", "0"], "rounds"),
+        (["--sites", "41"], "40 users cannot be split over 41 sites"),
+        (["--sites", "65"], "--sites must be from 1 to 64"),
+        (["--data", "none"], "none is not a prepared data set"),
+    ],
+)
+def test_local_refuses_before_anything_starts(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    out = tmp_path / "out"
+    line = refused(["local", "--data", str(data), "--out", str(out), *options], capsys)
+    assert said in line
+    assert not (out / "logs").exists()
+
+
+def test_local_does_not_run_over_a_run(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    (tmp_path / "out" / "run" / "config.json").write_text(
+        '{"format": 1, "algorithm": "x", "settings": {}}'
+    )
+    line = refused(["local", "--data", str(data), "--out", str(tmp_path / "out")], capsys)
+    assert "--overwrite" in line
+    assert not (tmp_path / "out" / "logs").exists()
+
+
+def test_certificates_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["certificates", "a", "b", "--out", str(tmp_path), "--superlink-name", "10.0.0.1"]
+    assert main(["deploy", *command]) == 0
+    assert "give each machine its own folder" in capsys.readouterr().out
+    assert "--existing renew" in refused(command, capsys)
+    assert main(["deploy", *command, "--existing", "renew"]) == 0
+
+
+def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", "certificates", "a", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    port, ca = free_ports(1)[0], str(tmp_path / "a" / "ca.crt")
+    line = refused(["check", "--superlink", f"127.0.0.1:{port}", "--ca", ca], capsys)
+    assert "Connection refused" in line
+    assert "HOST:PORT" in refused(["check", "--superlink", "here", "--ca", ca], capsys)
