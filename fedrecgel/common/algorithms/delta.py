@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
 from fedrecgel.common.config import Config, setting
+from fedrecgel.common.errors import FederationError
 from fedrecgel.common.initial import normal_table
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.minibatches import Group, Minibatches
@@ -166,12 +167,22 @@ class DeltaAlgorithm(Algorithm[DeltaConfigT]):
             for name, value in tuned.dense.items():
                 dense[name] = dense[name] + value.cpu() if name in dense else value.cpu()
             loss += float(tuned.losses.double().sum())
+        self._refuse_divergence(sums)
         index = torch.from_numpy(touched)
         found = {self.table: (index, sums.cpu())}
         if self.config.row_average:
             count = np.bincount(place_of, minlength=len(touched))[:, None]
             found["touched"] = (index, torch.from_numpy(count).to(self.dtype))
         return Update(found, dense, data.num_users, loss, len(batches.items)), result
+
+    def _refuse_divergence(self, change: Tensor) -> None:
+        if not bool(torch.isfinite(change).all()):
+            config = self.config
+            raise FederationError(
+                f"{config.algorithm} has diverged: rows are not finite after local steps with "
+                f"local-lr {config.local_lr:g} and item-lr {config.item_lr:g} (a rate of "
+                f"{config.item_rate:g} on the mean loss); lower one of them"
+            )
 
     def minibatches(self, data: Interactions, round: int) -> Minibatches:
         """The users' samples of a round."""
