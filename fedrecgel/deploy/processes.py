@@ -20,24 +20,40 @@ PATIENCE = 15.0
 
 # Flower colours its log even in files.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LEVEL = re.compile(r"^(INFO|WARNING|ERROR)\s*:\s*")
+
+_HINTS = (
+    (
+        "[code: 2004]",
+        "The node's key is not registered at this SuperLink (flwr supernode register), or a node "
+        "with it was killed less than a minute ago: then start it again in a minute.",
+    ),
+)
+"""What Flower's words mean for somebody who deploys."""
 
 
 @dataclass
 class Process:
-    """A started process and the file that its output goes to."""
+    """A started process and the file that its output goes to, from byte ``begin`` on."""
 
     name: str
     log: Path
     popen: "subprocess.Popen[bytes]"
     rank: int
+    begin: int = 0
 
     def last_line(self) -> str:
-        """The last thing that it said."""
+        """What it said last; if Flower ended it, why."""
         with contextlib.suppress(OSError):
-            text = _COLOUR.sub("", self.log.read_text(encoding="utf-8", errors="replace"))
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            said = self.log.read_bytes()[self.begin :].decode(errors="replace")
+            lines = [line.strip() for line in _COLOUR.sub("", said).splitlines() if line.strip()]
+            ended = [n for n, line in enumerate(lines) if "Exit Code:" in line]
+            if ended:
+                why = [x for x in lines[ended[-1] : ended[-1] + 3] if "more information" not in x]
+                found = _LEVEL.sub("", " ".join(why))
+                return next((f"{found} {hint}" for code, hint in _HINTS if code in found), found)
             if lines:
-                return re.sub(r"^(INFO|WARNING|ERROR)\s*:\s*", "", lines[-1])
+                return _LEVEL.sub("", lines[-1])
         return "nothing was said"
 
     def ended(self) -> str | None:
@@ -102,6 +118,7 @@ class Processes:
         """
         path = self.logs / f"{name}.log"
         with path.open("ab") as log:
+            begin = log.tell()
             try:
                 popen = subprocess.Popen(
                     command,
@@ -118,7 +135,7 @@ class Processes:
                     f"{command[0]} cannot be started ({error.strerror}); install Flower into the "
                     "Python that runs this"
                 ) from None
-        process = Process(name, path, popen, rank)
+        process = Process(name, path, popen, rank, begin)
         os.write(self._lock, f"{popen.pid}\n".encode())
         self.started.append(process)
         return process

@@ -66,6 +66,22 @@ def test_one_that_ends_is_named_with_what_it_said(tmp_path: Path) -> None:
             started.check()
 
 
+def test_what_flower_means_by_its_codes_is_said(tmp_path: Path) -> None:
+    said = (
+        "old", "ERROR :     Exit Code: 305", "Failed to initialize the connection.",
+        "[code: 2004] Failed to activate SuperNode.", "For more information, visit: x", "INFO: bye",
+    )  # fmt: skip
+    (tmp_path / "node.log").write_text("Exit Code: 1 of an earlier start\n")
+    with Processes(tmp_path) as started:
+        code = f"print({chr(10).join(said)!r}); raise SystemExit(1)"
+        node = started.start("node", python(code), os.environ, tmp_path)
+        node.popen.wait(20)
+        assert str(node.ended()).startswith(
+            "node ended with 1: Exit Code: 305 Failed to initialize the connection. [code: 2004] "
+            "Failed to activate SuperNode. The node's key is not registered"
+        )
+
+
 def test_waiting_ends_when_a_process_does_and_in_time(tmp_path: Path) -> None:
     with Processes(tmp_path) as started:
         started.start("node", SLEEP, os.environ, tmp_path)

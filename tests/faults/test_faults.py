@@ -20,7 +20,7 @@ from fedrecgel import simulate
 from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import Authority, make_certificates
 from fedrecgel.deploy.check import check_superlink
-from fedrecgel.deploy.flower import SuperLink, supernode_command
+from fedrecgel.deploy.flower import SuperLink, environment, supernode_command
 from fedrecgel.deploy.local import LocalDeployment, LocalSite
 from fedrecgel.deploy.processes import Processes, free_ports
 
@@ -69,9 +69,8 @@ def test_a_site_that_trusts_another_authority(rig: Rig, tmp_path: Path) -> None:
     # The SuperNode itself tries again and again, and stays out.
     config = {"site": "x"}
     command = supernode_command(running.link, keys, config, running.version, bind="127.0.0.1")
-    home = {**os.environ, "FLWR_HOME": str(tmp_path)}
     with Processes(tmp_path / "logs") as processes:
-        stranger = processes.start("stranger", command, home, tmp_path)
+        stranger = processes.start("stranger", command, environment(tmp_path), tmp_path)
         time.sleep(20)
     assert "SuperNode ID" not in stranger.log.read_text()
 
