@@ -83,11 +83,12 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
         "He et al.: Co-clustering for Federated Recommender System, WWW 2024, arXiv 2411.01690"
     )
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "local_lr": (0.05, 0.1, 0.2),
-        "item_lr": (5.0, 20.0, 50.0),
+        "item_lr": (1.0, 5.0, 20.0, 50.0),
+        "local_lr": (0.1, 0.5, 2.0),
+        "local_epochs": (2, 5),
         "clusters": (30, 100),
         "temperature": (0.1, 0.5),
-        "contrast": (0.01, 0.04),
+        "init_std": (0.1, 0.3, 1.0),
     }
     scored_with: ClassVar[str] = "own score function over the own or the group's table"
 
@@ -260,10 +261,10 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
         return Download(server.shared, {"group": torch.stack(tables)}, which)
 
     def server_bytes(self, num_users: int) -> int:
-        """The tables of the groups that members have yet to fetch."""
+        """Tables of groups that members have yet to fetch, and a round's updates and tables."""
         tables = min(num_users, math.ceil(TABLES_ALIVE / self.config.fraction))
-        size = self.config.embedding_dim * self.dtype.itemsize
-        return tables * self.num_items * size
+        tables += math.ceil(2.0 * self.config.fraction * num_users)
+        return tables * self.num_items * self.config.embedding_dim * self.dtype.itemsize
 
     # --- scoring -----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ The last table of those who sit a round out stays in the graph. The published co
 (``similarity=distance``); it needs all users in every round.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,10 +94,12 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         "KDD 2024, arXiv 2305.07866"
     )
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "local_lr": (0.05, 0.1, 0.2),
-        "item_lr": (5.0, 20.0, 50.0),
-        "pull": (0.05, 0.25, 0.5),
-        "init_std": (0.1, 1.0),
+        "item_lr": (1.0, 5.0, 20.0, 50.0),
+        "local_lr": (0.1, 0.3, 1.0),
+        "user_lr": (0.5, 2.0, 8.0),
+        "pull": (0.05, 0.2, 0.5),
+        "local_epochs": (1, 5),
+        "init_std": (0.1, 0.3, 1.0),
     }
     scored_with: ClassVar[str] = "own network over the own table of the last round"
 
@@ -285,9 +288,10 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         return ServerState({name: value.clone() for name, value in server.shared.items()})
 
     def server_bytes(self, num_users: int) -> int:
-        """A table for each user."""
+        """A table for each user; those of a round are there as updates and as tables besides."""
         table = self.num_items * self.config.embedding_dim * self.dtype.itemsize
-        return num_users * (table + 16 * num_users)
+        tables = math.ceil((1.0 + 2.0 * self.config.fraction) * num_users)
+        return tables * table + 16 * num_users**2
 
     # --- scoring -----------------------------------------------------------------------------
 
