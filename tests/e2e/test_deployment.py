@@ -242,9 +242,10 @@ def test_a_partner_joins_late_and_a_site_leaves_and_returns(
             running.start_client_executor(leaving.name)
         commands.update(command_of(process) for process in family([os.getpid()]))
 
-    config: dict[str, Any] = machine.run_config({**SETTINGS, "rounds": 8}, overwrite=True)
+    settings = {**SETTINGS, "rounds": 7, "evaluate_every": 7}
+    config: dict[str, Any] = machine.run_config(settings, overwrite=True)
     result = machine.train(running, config | {"min-nodes": 2}, say)
-    assert len([line for line in said if line.startswith("round ")]) == 8
+    assert len([line for line in said if line.startswith("round ")]) == 7
     assert f"{late.name} joined with 817 users" in said
     assert any(line.startswith(f"{leaving.name} is away") for line in said)
     assert any(line.startswith(f"{leaving.name} is back") for line in said)
