@@ -76,8 +76,9 @@ def _kept(
     return training.trained[key]
 
 
-def _epoch(data: Interactions, epoch: int, size: int) -> Iterator[Batch]:
-    """Positives and fresh negatives in a random order, in minibatches."""
+def _epoch(data: Interactions, epoch: int, largest: int) -> Iterator[Batch]:
+    """Positives and fresh negatives in a random order, in minibatches: at least some thirty."""
+    size = min(largest, max(256, len(data.items) * (1 + NEGATIVES) // 32))
     negatives = draw_negatives(data, NEGATIVES, "central", SEED, epoch)
     items = np.concatenate([data.items[:, None].astype(np.int64), negatives], axis=1)
     valid = items >= 0
