@@ -28,6 +28,7 @@ from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State, size_of
 from fedrecgel.serve.bounded import Bounded
 from fedrecgel.serve.people import People
+from fedrecgel.serve.priority import Priority
 
 SCORES_BYTES = 64 << 20
 """Scores and private states that are held at most, each."""
@@ -90,6 +91,7 @@ class Model:
         self._fitted: Bounded[State] = Bounded(SCORES_BYTES // max(1, state_bytes))
         # Threads of their own: a request's thread is any of many, and each would keep memory.
         self._scorers = ThreadPoolExecutor(_cores(), "score")
+        self._priority = Priority()
         self._fits = ThreadPoolExecutor(1, "fit")
         self._waiting: dict[int, Future[State]] = {}
         self._guard = threading.Lock()
@@ -142,7 +144,8 @@ class Model:
         held = self._scores.get(position)
         if held is not None and _same(held[0], private):
             return held[1], source
-        scores = self._scorers.submit(self._compute, position, private).result()
+        with self._priority.answering():
+            scores = self._scorers.submit(self._compute, position, private).result()
         self._scores.put(position, (private, scores))
         return scores, source
 
@@ -170,7 +173,12 @@ class Model:
     def _fit_now(self, position: int) -> State:
         try:
             download = self._download(position, self.published.shared)
-            state = fit_private(self._algorithm, download, self.people.interactions(position))
+            state = fit_private(
+                self._algorithm,
+                download,
+                self.people.interactions(position),
+                between=self._priority.let_pass,
+            )
             self._fitted.put(position, state)
         finally:
             with self._guard:

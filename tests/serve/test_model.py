@@ -61,7 +61,9 @@ def test_others_get_a_local_fit_to_all_their_items(served_run: Result, model: Mo
 
 def test_a_fit_is_made_once(served_run: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(serving, "fit_private", lambda *args: calls.append(1) or fit_private(*args))
+    monkeypatch.setattr(
+        serving, "fit_private", lambda *args, **more: calls.append(1) or fit_private(*args, **more)
+    )
     model = make_model(served_run)
     user = str(served_run.data.user_ids[trained(served_run)[1][0]])
     with ThreadPoolExecutor(8) as pool:

@@ -1,5 +1,6 @@
 """A private state for somebody the run never trained, against the frozen shared model."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fedrecgel.common.algorithms.base import Algorithm, Download
@@ -16,6 +17,7 @@ def fit_private(
     data: Interactions,
     private: State | None = None,
     after: int = 0,
+    between: Callable[[], object] | None = None,
 ) -> State:
     """Private states (U, ...) of users after `FIT_ROUNDS` local rounds; nothing is sent or kept.
 
@@ -27,9 +29,13 @@ def fit_private(
         States to begin with; by default the initial ones.
     after
         Round whose successor is the first: the negatives of a round are drawn by its number.
+    between
+        Called before every round, for whoever must let others pass.
     """
     if private is None:
         private = algorithm.init_private(data.keys)
     for round in range(after + 1, after + FIT_ROUNDS + 1):
+        if between is not None:
+            between()
         _, private = algorithm.update_users(download, private, data, round)
     return private
