@@ -30,15 +30,15 @@ def _mischief(train):
     import torch
 
     def poisoned(update, what):
-        name = next(iter(update.shared))
-        value = update.shared[name]
+        name = next(iter(update.rows))
+        index, value = update.rows[name]
         if what == "nan":
             value = torch.full_like(value, float("nan"))
         elif what == "shape":
             value = torch.cat([value, value], dim=-1)
         else:
             value = value + 1e12
-        return replace(update, shared={**update.shared, name: value})
+        return replace(update, rows={**update.rows, name: (index, value)})
 
     def trained(site, request):
         path = site.state_folder / "fault.json"
