@@ -108,8 +108,10 @@ user=$("${compose[@]}" exec -T site-1-app python -c "print(open('/data/interacti
 
 step "restart a site's SuperNode, train again: all sites must take part"
 "${compose[@]}" restart site-1 2>/dev/null
+"${compose[@]}" up --detach --wait --no-deps site-1 2>/dev/null
 train second 2
 
 step "restart the SuperLink, train again without touching the sites"
 "${compose[@]}" restart superlink 2>/dev/null
+"${compose[@]}" up --detach --wait --no-deps superlink 2>/dev/null
 train third 2

@@ -32,12 +32,13 @@ def grpc_status(address: str) -> str:
     return "OK"
 
 
-def headers(address: str) -> str:
-    """Content type of the answer to an empty HTTP/1.1 request."""
+def http_answer(address: str) -> str:
+    """Protocol and status of the answer to a request over HTTP/1.1."""
     context = ssl.create_default_context(cafile=str(CA))
     connection = http.client.HTTPSConnection(address, timeout=5, context=context)
     connection.request("GET", "/health")
-    return str(connection.getresponse().headers["content-type"])
+    answer = connection.getresponse()
+    return f"HTTP/{answer.version / 10} {answer.status}"
 
 
 def reachable(host: str, port: int) -> bool:
@@ -78,7 +79,7 @@ def main() -> int:
         print(f"the SuperLink's API at {link.api}: {'REACHABLE' if api else 'cannot be reached'}")
         good = good and not api
     else:
-        print(f"GET /health: {headers(address)}")
+        print(f"GET /health: {http_answer(address)}")
         good = answer.protocol in ("", "http/1.1")
     clear = in_the_clear(address)
     print(f"without TLS: {'ANSWERED' if clear else 'no answer'}")
