@@ -10,7 +10,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
     """Add the command."""
     parser = commands.add_parser(
         "references",
-        help="measure popularity, item-knn, EASE and ALS on a data set",
+        help="measure popularity, item-knn, EASE, ALS and others on a data set",
         description="Tune methods that see all interactions in one place on validation, and "
         "measure them on the test items, under the same split as a run. Results are kept in the "
         "data folder, so a second call is instant.",
@@ -20,7 +20,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         "--methods",
         type=method_names,
         metavar="NAME,...",
-        help="of popularity, recent, item-knn, ease, als (default: all that can be had)",
+        help="of popularity, recent, item-knn, ease, als (default: those that can be had), and "
+        "mf, neumf, local-only, which take minutes",
     )
     parser.add_argument("--fresh", action="store_true", help="compute again what was kept")
     parser.add_argument("--json", action="store_true", help="print JSON")

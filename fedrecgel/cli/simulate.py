@@ -64,7 +64,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         const=[],
         type=method_names,
         metavar="NAME,...",
-        help="show central methods beside the model: item-knn, ease, als, recent (default: all)",
+        help="show central methods beside the model: item-knn, ease, als, recent (default: these), "
+        "mf, neumf, local-only",
     )
     parser.add_argument(
         "--json", action="store_true", help="print result.json instead of the table"

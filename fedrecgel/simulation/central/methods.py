@@ -39,6 +39,8 @@ class Method:
     """In the order of trial; the first is taken where there is no validation item."""
     version: str = "1"
     """Changes with every change that may move a number, so that old results are not used."""
+    quick: bool = True
+    """Whether it is among those that are measured when none is named: seconds, not minutes."""
 
 
 def _grid(**values: tuple[float, ...]) -> tuple[Params, ...]:
@@ -165,13 +167,17 @@ METHODS: Mapping[str, Method] = {
             "matrix factorisation on cross-entropy",
             mf,
             _grid(l2=(0.01, 0.02, 0.005), epochs=EPOCHS_MF),
+            quick=False,
         ),
         Method(
             "neumf",
             "NeuMF on cross-entropy",
             neumf,
             _grid(rate=(0.003, 0.001), epochs=EPOCHS_NEUMF),
+            quick=False,
         ),
-        Method("local-only", "everybody's own model, trained alone", local_only, ({},)),
+        Method(
+            "local-only", "everybody's own model, trained alone", local_only, ({},), quick=False
+        ),
     )
 }

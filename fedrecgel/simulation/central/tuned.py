@@ -82,8 +82,8 @@ def references(
     Parameters
     ----------
     names
-        Keys of `METHODS`. None: all that can be had here; those that cannot are returned with the
-        reason.
+        Keys of `METHODS`. None: all quick ones that can be had here; those that cannot are returned
+        with the reason.
     strict
         A method asked for by name that cannot be had is an error.
     fresh
@@ -93,7 +93,8 @@ def references(
     """
     check_methods(names or [])
     training, found, left_out = Training(dataset), [], {}
-    for name in dict.fromkeys(names or METHODS):
+    quick = [name for name, method in METHODS.items() if method.quick]
+    for name in dict.fromkeys(names or quick):
         method = METHODS[name]
         kept = None if fresh else _read(dataset, method)
         if kept is None:
