@@ -25,7 +25,7 @@ site = Site("clinic-a", data, 0, 2, Path(sys.argv[1]))
 experiment = Experiment("e", "fedmf", {}, 5)
 accepted = np.zeros(2, dtype=np.int64)
 for round in itertools.count(1):
-    shared = {"items": torch.full((1000, 100 + round % 7), float(round))}
+    shared = {"items": torch.full((300, 100 + round % 7), float(round))}
     publish(site, EvaluateRequest(experiment, round, "test", True, accepted, shared))
     print(round, flush=True)
 """
@@ -38,7 +38,7 @@ def test_a_killed_writer_leaves_the_model_before_or_after(tmp_path: Path) -> Non
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"1\n"
         last = 0
-        for _ in range(30):  # while it is being replaced, hundreds of times a second
+        for _ in range(10):  # while it is being replaced, again and again
             found = load_published(tmp_path)
             assert (found.shared["items"] == found.round).all()
             assert found.round >= last
