@@ -75,7 +75,7 @@ COSTS: Sequence[Column] = (
     Column("up", lambda row: _bytes(row["bytes_up"])),
     Column("down", lambda row: _bytes(row["bytes_down"])),
     Column("s/round", lambda row: _number(row["seconds_per_round"], ".3g")),
-    Column("untrained", lambda row: f"{percent(row['never_trained'])} %"),
+    Column("untrained", lambda row: _untrained(row)),
     Column("head", lambda row: percent(row["head"])),
     Column("tail", lambda row: percent(row["tail"])),
     Column("alike", lambda row: _number(row["overlap"], ".1f")),
@@ -86,9 +86,13 @@ COSTS: Sequence[Column] = (
 )
 
 
+def _untrained(row: Row) -> str:
+    return "" if row["kind"] == "reference" else f"{percent(row['never_trained'])} %"
+
+
 def _trials(row: Row) -> str:
     if row["kind"] == "reference":
-        return str(row.get("tuned_over") or "")
+        return str(row["trials_inside"] or "")
     tried = [trial for trial in row["trials"] if trial["status"] != "missing"]
     return str(len(tried)) if row["trials"] else "untuned"
 

@@ -136,6 +136,7 @@ def _figures(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ]
     figures["seconds_per_round"] = sum(per_round) / len(per_round) if per_round else None
     figures["seconds"] = mean("seconds")
+    figures["trials_inside"] = results[0].get("trials")
     return figures
 
 

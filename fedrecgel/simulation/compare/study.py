@@ -1,7 +1,7 @@
 """`compare`: from algorithms and data sets to one table, through cells that are made only once."""
 
+import heapq
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,7 +110,8 @@ def compare(
             lines[place].append(
                 AlgorithmLine(dataset, path, entry, trials, seeds, trial_rounds, store)
             )
-    everything = [line for each in lines.values() for line in each]
+    # One algorithm after the other on all data sets, so that what is stopped has whole rows.
+    everything = [line for row in zip(*lines.values(), strict=True) for line in row]
     cores = _cores() if workers is None else workers
     outcomes: dict[str, Outcome] = {}
     options = options_of(seeds, budget, trial_rounds, cores, time_limit, {**COMMON, **given})
@@ -193,12 +194,15 @@ def _work(
     limit: Limit,
     log: str,
 ) -> None:
-    """Make all cells that are not there, noting how each ended in ``outcomes``."""
-    queue: deque[Job] = deque()
+    """Make all cells that are not there, noting how each ended in ``outcomes``.
+
+    Cells of an earlier line come first, its seeds before the trials of the next.
+    """
+    queue: list[tuple[int, int, Job]] = []
     asked: set[str] = set()
 
     def ask() -> None:
-        for line in lines:
+        for place, line in enumerate(lines):
             fresh = True
             while fresh:  # what is there may be enough to ask for more
                 fresh = False
@@ -208,7 +212,7 @@ def _work(
                     asked.add(job.cell.key)
                     kept = _kept(store, job, limit, again=workers > 0)
                     if kept is None:
-                        queue.append(job)
+                        heapq.heappush(queue, (place, len(asked), job))
                     else:
                         outcomes[job.cell.key], fresh = kept, True
 
@@ -220,7 +224,7 @@ def _work(
         try:
             while queue or pool.busy:
                 while queue and pool.free:
-                    pool.give(queue.popleft())
+                    pool.give(heapq.heappop(queue)[2])
                 for job, outcome in pool.wait():
                     outcomes[job.cell.key] = outcome
                     watch.ended(job, outcome)

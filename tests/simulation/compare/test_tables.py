@@ -37,6 +37,7 @@ def measured(label, kind, mean, mark):
         "head": 0.5,
         "tail": None,
         "overlap": 3.0,
+        "trials_inside": None,
         "coverage": 0.2,
         "curve": [[10, 0.1, 0.05, 0.15], [20, 0.2, 0.1, 0.3]],
     }
