@@ -129,7 +129,7 @@ at the first setting of their grid, since this protocol has no validation items.
   are drawn independently, 99 and 99, where the published code splits 198.
 - **FedRAP** is run with `schedule=none`, the released behaviour; by default its weights grow as
   in the paper. The released code chooses the round on test.
-- Negatives without replacement, shuffling and initial values are hashes of the seed, so no run
+- Negatives, shuffling and initial values are hashes of the seed, so no run
   can have the published random numbers.
 
 ## Sources

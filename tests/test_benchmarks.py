@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedrecgel import prepare
+from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -72,3 +75,28 @@ def test_a_tiny_benchmark_writes_what_others_read(
     assert figures["machine"]["torch"] in printed
     assert printed.strip() in (tmp_path / "bench.md").read_text()
     assert (tmp_path / "bench.png").stat().st_size > 0
+
+
+def test_the_page_of_reproductions_shows_what_is_missing_as_missing(bench: Any) -> None:
+    page = bench("reproduction_page").page
+    chosen = {"round": 7.0, "hr@10": 12.34, "ndcg@10": 5.66}
+    some = page({"fedmf-clean": {"ways": {"own": chosen}}})
+    assert "| FedMF | 65.15 / 39.38 [2] | - | 12.3 / 5.7 (round 7) |" in some
+    assert "| FedMF | 65.15 / 39.38 [2] | - | - |" in page({})
+
+
+def test_a_reproduction_trains_both_ways(bench: Any, tmp_path: Path) -> None:
+    """On an invented data set: with the network and without, both ways of drawing negatives."""
+    reproduction = bench("reproduction")
+    data = prepare("synthetic", tmp_path / "data", users=20, items=40, interactions=8)
+    algorithm = make_algorithm(make_config("pfedrec", {"fraction": 1.0}), data.num_items)
+    for leaky in (False, True):
+        samples = reproduction.interactions(data, leaky=leaky)
+        together = reproduction.train_together(algorithm, data, samples, 2)
+        assert list(together) == ["own", "global", "own, last download"]
+        alone = reproduction.train_alone(algorithm, data, samples, 2)
+        best = reproduction.choose(alone["own"])
+        assert best["round"] in (1, 2)
+        assert 0 <= best["hr@10"] <= 100
+        # Before the first answer of the server both trained the same tables, row by row.
+        assert together["own, last download"][0] == alone["own"][0]
