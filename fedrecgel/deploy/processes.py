@@ -34,13 +34,20 @@ _HINTS = (
 
 @dataclass
 class Process:
-    """A started process and the file that its output goes to, from byte ``begin`` on."""
+    """A started process and the file that its output goes to, from byte ``begin`` on.
+
+    Attributes
+    ----------
+    ending
+        Whether it was asked to end, so that its end is no failure.
+    """
 
     name: str
     log: Path
     popen: "subprocess.Popen[bytes]"
     rank: int
     begin: int = 0
+    ending: bool = False
 
     def last_line(self) -> str:
         """What it said last; if Flower ended it, why."""
@@ -148,9 +155,9 @@ class Processes:
         DeployError
             With what the first one said last, and where its log is.
         """
-        for process in self.started:
+        for process in list(self.started):
             line = process.ended()
-            if line is not None:
+            if line is not None and not process.ending:
                 raise DeployError(line)
 
     def wait(self, what: str, ready: Callable[[], bool], seconds: float, pause: float) -> None:
@@ -182,6 +189,7 @@ class Processes:
         for rank in sorted({process.rank for process in chosen}, reverse=True):
             together = [process for process in chosen if process.rank == rank]
             for process in together:
+                process.ending = True
                 if process.popen.poll() is None:
                     process.popen.terminate()
             deadline = time.monotonic() + seconds

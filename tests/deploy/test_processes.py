@@ -130,6 +130,17 @@ def test_a_second_start_waits_for_the_processes_of_a_killed_one(tmp_path: Path) 
         pass
 
 
+def test_one_that_was_asked_to_end_is_no_failure(tmp_path: Path) -> None:
+    with Processes(tmp_path) as started:
+        for name in ("a", "b"):
+            started.start(name, SLEEP, os.environ, tmp_path)
+        one = started.started[0]
+        started.stop("a")
+        assert [process.name for process in started.started] == ["b"]
+        started.started.append(one)  # as another thread sees it in the middle of it
+        started.check()
+
+
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with Processes(tmp_path) as started, pytest.raises(DeployError, match="cannot be started"):
         started.start("x", ["no-such-program"], os.environ, tmp_path)

@@ -137,6 +137,7 @@ class Rig:
     def kill(self, name: str) -> None:
         """SIGKILL one of Flower's processes; it is not watched any more."""
         process = self.process(name)
+        process.ending = True
         self.running.processes.started.remove(process)
         process.popen.kill()
         process.popen.wait(10)
@@ -146,14 +147,16 @@ class Rig:
         site = self.machine.sites[number - 1]
         for _ in range(60):
             node = self.running.start_supernode(self.machine.local_site(site))
+            node.ending = True  # it may be refused, which is no failure of the deployment
             deadline = time.monotonic() + 8
             while time.monotonic() < deadline and node.popen.poll() is None:
                 time.sleep(0.2)
                 if "SuperNode ID" in node.log.read_text().rpartition("Starting Flower")[2]:
-                    return
+                    break
             if node.popen.poll() is None:
+                node.ending = False
                 return
-            print(node.ended())
+            print(node.ended(), flush=True)
             self.running.processes.started.remove(node)
             time.sleep(2)
         raise AssertionError(f"{site.name} was not let in")
