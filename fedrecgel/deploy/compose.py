@@ -121,7 +121,8 @@ def write_compose(
     if data is not None:
         source = Source("./sites")
         for site in write_sites(Dataset.load(data), out / "sites", names):
-            said.append(f"{site.name}: {site.users:,} users in {site.file}")
+            users = "1 user" if site.users == 1 else f"{site.users:,} users"
+            said.append(f"{site.name}: {users} in {site.file}")
     out.mkdir(parents=True, exist_ok=True)
     context = build_context(out)
     target.write_text(compose_text(names, source, context), encoding="utf-8")

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from fedrecgel.cli import _parser
+from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import DeployError
-from fedrecgel.deploy.compose import MAX_SITES, Source, compose_text, site_names
+from fedrecgel.deploy.compose import MAX_SITES, Source, compose_text, site_names, write_compose
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = ["site-1", "site-2", "site-3"]
@@ -168,3 +169,20 @@ def test_the_image_installs_what_the_package_needs_and_nothing_else() -> None:
     assert f"numpy=={pins.partition('numpy==')[2].split()[0]}" in lines
     # Flower decides which cryptography it takes.
     assert "cryptography" in lines
+
+
+def test_the_command_writes_the_file_and_the_sites_files(
+    small_data: Dataset, tmp_path: Path
+) -> None:
+    said = write_compose(tmp_path, 3, small_data.path)
+    assert said[2].startswith("site-3: 1 user in ")
+    services = yaml.safe_load((tmp_path / "docker-compose.yml").read_text())["services"]
+    for name, service in services.items():
+        for source in mounts(service):
+            assert not source.startswith(".") or (tmp_path / source).exists(), name
+    context = services["set-up"]["build"]["context"]
+    assert (tmp_path / context).resolve() == ROOT
+    with pytest.raises(DeployError, match="replace it with --overwrite"):
+        write_compose(tmp_path, 3)
+    write_compose(tmp_path, 2, overwrite=True)
+    assert "site-3" not in (tmp_path / "docker-compose.yml").read_text()
