@@ -165,6 +165,7 @@ def _start_superlink(arguments: argparse.Namespace) -> int:
 
 
 def _start_supernode(arguments: argparse.Namespace) -> int:
+    from fedrecgel.deploy.check import check_link
     from fedrecgel.deploy.flower import SuperLink, flower_version, supernode_command
     from fedrecgel.deploy.start import become, check_keys
 
@@ -177,6 +178,7 @@ def _start_supernode(arguments: argparse.Namespace) -> int:
     if arguments.key_file:
         config["key-file"] = arguments.key_file
     link = SuperLink.at(arguments.superlink)
+    print(check_link(link, arguments.keys / "ca.crt"), flush=True)
     become(supernode_command(link, arguments.keys, config, flower_version()))
 
 

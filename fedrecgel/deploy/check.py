@@ -1,9 +1,10 @@
 """Whether a site can work with a SuperLink: reached, trusted, and of the same kind of Flower."""
 
+import contextlib
 from pathlib import Path
 
 from fedrecgel.common.errors import DeployError
-from fedrecgel.deploy.flower import flower_version, speaks_grpc
+from fedrecgel.deploy.flower import SuperLink, flower_version, speaks_grpc
 from fedrecgel.deploy.probe import flower_of, probe
 
 
@@ -25,6 +26,8 @@ def check_superlink(address: str, ca: Path) -> str:
     answer = probe(address, ca)
     # The API tells its version; the gRPC Fleet port of 1.39 has none to ask.
     theirs = flower_of(address, ca) if answer.protocol != "h2" else ""
+    if not theirs and answer.protocol != "h2":
+        raise DeployError(f"{address} answers over TLS but is no SuperLink; is the port right?")
     if theirs and speaks_grpc(own) and not speaks_grpc(theirs):
         raise DeployError(
             f"versions differ: the SuperLink at {address} runs Flower {theirs}, which sites reach "
@@ -48,3 +51,29 @@ def check_superlink(address: str, ca: Path) -> str:
     transport = "gRPC" if answer.protocol == "h2" else "HTTP"
     version = f"Flower {theirs}" if theirs else "Flower 1.39"
     return f"{address}: {transport} over {answer.tls}, {version}, certificate trusted; here {own}"
+
+
+def check_link(link: SuperLink, ca: Path) -> str:
+    """As `check_superlink`, and whether another kind of Flower is there instead.
+
+    Raises
+    ------
+    DeployError
+        As `check_superlink`; where nothing answers at the port of this Flower but something does at
+        that of the other kind, it says that versions differ.
+    """
+    own = flower_version()
+    other = link.api if speaks_grpc(own) else f"{link.host}:{link.fleet_port}"
+    try:
+        return check_superlink(link.fleet(own), ca)
+    except DeployError as error:
+        theirs = ""
+        with contextlib.suppress(DeployError):
+            answer = probe(other, ca)
+            theirs = "1.39" if answer.protocol == "h2" else flower_of(other, ca)
+        if not theirs or speaks_grpc(theirs) == speaks_grpc(own):
+            raise
+        raise DeployError(
+            f"versions differ: the SuperLink at {other} runs Flower {theirs}, here is Flower "
+            f"{own}; a site needs the SuperLink's version ({error})"
+        ) from None
