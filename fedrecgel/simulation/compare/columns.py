@@ -74,7 +74,7 @@ ACCURACY: Sequence[Column] = tuple(Column(_title(name), _metric(name)) for name 
 COSTS: Sequence[Column] = (
     Column("up", lambda row: _bytes(row["bytes_up"])),
     Column("down", lambda row: _bytes(row["bytes_down"])),
-    Column("s/round", lambda row: _number(row["seconds_per_round"], ".3g")),
+    Column("CPU s/round", lambda row: _number(row["cpu_per_round"], ".2g")),
     Column("untrained", lambda row: _untrained(row)),
     Column("head", lambda row: percent(row["head"])),
     Column("tail", lambda row: percent(row["tail"])),

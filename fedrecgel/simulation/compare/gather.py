@@ -129,12 +129,7 @@ def _figures(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "rounds_chosen": [r["round"]["chosen"] for r in results if "round" in r],
         "warnings": sorted({line for r in results for line in r.get("warnings", ())}),
     }
-    per_round = [
-        r["training"]["seconds"] / r["round"]["trained"]
-        for r in results
-        if r.get("training") and r["round"]["trained"]
-    ]
-    figures["seconds_per_round"] = sum(per_round) / len(per_round) if per_round else None
+    figures["cpu_per_round"] = mean("cpu_per_round")
     figures["seconds"] = mean("seconds")
     figures["trials_inside"] = results[0].get("trials")
     return figures

@@ -12,7 +12,13 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.json_file import write_json
 from fedrecgel.simulation.compare.gather import Row
-from fedrecgel.simulation.compare.tables import csv_table, html_page, latex_tables, text_tables
+from fedrecgel.simulation.compare.tables import (
+    csv_table,
+    html_page,
+    latex_tables,
+    markdown_tables,
+    text_tables,
+)
 from fedrecgel.simulation.report import versions
 
 __all__ = ["FORMAT", "Comparison", "Part", "options_of"]
@@ -29,8 +35,8 @@ READING = (
     "over the references",
     "sampled: among 99 items never interacted with, as published tables; full: among all items "
     "not interacted with before",
-    "up, down: bytes of a device that is one user, in a round it takes part in; s/round with "
-    "all users of the round and evaluations, on one thread beside other cells",
+    "up, down: bytes of a device that is one user, in a round it takes part in; CPU s/round: "
+    "processor seconds of a round of all its users on one thread, evaluations included",
     "untrained: users that were chosen in no round up to the reported one; head, tail: full HR@10 "
     "for held-out items among the most and least popular, a third of interactions each",
     "alike: of ten recommended items, how many two users share on average",
@@ -117,7 +123,7 @@ class Comparison:
         return text_tables(self.values)
 
     def write(self, folder: Path) -> None:
-        """Write ``comparison.json``, ``.txt``, ``.csv``, ``.tex``, ``.html`` and the pictures."""
+        """Write ``comparison.json``, its tables in five forms, and the pictures."""
         # Imported here: matplotlib takes a second to load.
         from fedrecgel.simulation.compare.figures import figures
 
@@ -125,6 +131,7 @@ class Comparison:
             write_json(folder / JSON, self.values)
             for ending, text in (
                 ("txt", text_tables(self.values)),
+                ("md", markdown_tables(self.values)),
                 ("csv", csv_table(self.values)),
                 ("tex", latex_tables(self.values)),
                 ("html", html_page(self.values)),

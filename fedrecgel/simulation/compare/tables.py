@@ -1,4 +1,4 @@
-"""A comparison as text, CSV, LaTeX and HTML, all from the content of ``comparison.json``."""
+"""A comparison as text, Markdown, CSV, LaTeX and HTML, from the content of ``comparison.json``."""
 
 import csv
 import html
@@ -18,7 +18,7 @@ from fedrecgel.simulation.compare.columns import (
 )
 from fedrecgel.simulation.compare.gather import METRICS
 
-__all__ = ["csv_table", "html_page", "latex_tables", "text_tables"]
+__all__ = ["csv_table", "html_page", "latex_tables", "markdown_tables", "text_tables"]
 
 Values = Mapping[str, Any]
 
@@ -60,6 +60,31 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+# --- Markdown
+
+
+def markdown_tables(values: Values) -> str:
+    """Two tables for each data set, as GitHub shows them."""
+    lines = []
+    for part in values["data"]:
+        lines += [f"## {_markdown(part['name'])}", "", *map(_markdown, part_head(part))]
+        for columns in (ACCURACY, COSTS):
+            shown = [row for row in part["rows"] if columns is ACCURACY or measured(row)]
+            lines.append("")
+            for place, cells in enumerate(grid(shown, columns)):
+                lines.append(f"| {' | '.join(map(_markdown, cells))} |")
+                if place == 0:
+                    lines.append(f"| --- |{' ---: |' * len(columns)}")
+        lines += ["", *(f"- {_markdown(line)}" for line in foot(part)), ""]
+    told = [f"- {_markdown(line)}" for line in [*head(values), *values["reading"]]]
+    return "\n".join([*lines, *told]) + "\n"
+
+
+def _markdown(text: str) -> str:
+    escaped = "".join(f"\\{c}" if c in "\\|*_<>[]`" else c for c in text)
+    return escaped.replace("\n", " ")
+
+
 # --- CSV
 
 
@@ -69,7 +94,7 @@ def csv_table(values: Values) -> str:
     names = ["data", "hash", "protocol", "row", "kind", "status", "seeds", "evaluated"]
     for metric in METRICS:
         names += [f"{metric}{part}" for part in ("", " low", " high", " difference", " p_holm")]
-    more = ["bytes_up", "bytes_down", "seconds_per_round", "never_trained", "head", "tail"]
+    more = ["bytes_up", "bytes_down", "cpu_per_round", "never_trained", "head", "tail"]
     names += [*more, "overlap", "coverage", "trials", "server_sees", "scored_with", "negatives"]
     writer = csv.DictWriter(file, [*names, "settings", "notes"], lineterminator="\n")
     writer.writeheader()

@@ -1,6 +1,7 @@
 """Making one cell: a run through `simulate`, or a reference."""
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,10 @@ def make(cell: Cell, data: Dataset, store: Store, on_round: OnRound) -> Outcome:
             (store.work(cell) / "result.json").unlink()
             outcome = Outcome("done")
         else:
-            result = _run(cell, data, store.work(cell), on_round)
-            outcome, ranks = (
-                Outcome("done", values={"result": _short(result.values)}),
-                _ranks(result),
-            )
+            cost = _Cost(on_round)
+            result = _run(cell, data, store.work(cell), cost)
+            values = {**_short(result.values), "cpu_per_round": cost.per_round}
+            outcome, ranks = Outcome("done", values={"result": values}), _ranks(result)
     except FedRecError as error:
         outcome = Outcome("failed", str(error))
     except MemoryError:
@@ -57,6 +57,27 @@ def make(cell: Cell, data: Dataset, store: Store, on_round: OnRound) -> Outcome:
         outcome = Outcome("failed", f"{type(error).__name__}: {error}".splitlines()[0])
     store.write(cell, outcome, ranks)
     return outcome
+
+
+class _Cost:
+    """Processor seconds from the first round that is made here to the last.
+
+    The clock on the wall would measure the other cells as well; each runs on one thread.
+    """
+
+    def __init__(self, on_round: OnRound) -> None:
+        self._on_round = on_round
+        self._points: list[float] = []
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        self._points.append(time.process_time())
+        self._on_round(line)
+
+    @property
+    def per_round(self) -> float | None:
+        """Seconds of a round; None of fewer than two rounds."""
+        rounds = len(self._points) - 1
+        return (self._points[-1] - self._points[0]) / rounds if rounds > 0 else None
 
 
 def _run(cell: Cell, data: Dataset, folder: Path, on_round: OnRound) -> Result:

@@ -59,6 +59,7 @@ def test_the_table_has_every_row_and_the_failed_ones_line(made):
     assert best["metrics"]["full.ndcg@10"]["low"] < best["metrics"]["full.ndcg@10"]["mean"]
     assert [point[0] for point in best["curve"]] == [2, 4]
     assert best["bytes_down"] > best["bytes_up"] > 0
+    assert 0 < best["cpu_per_round"] < 10
     failed = comparison.row("memory", "fedncf")
     assert failed["status"] == "failed"
     assert "abacus" in failed["notes"][0]

@@ -10,6 +10,7 @@ from fedrecgel.simulation.compare.tables import (
     html_page,
     latex,
     latex_tables,
+    markdown_tables,
     text_tables,
 )
 
@@ -32,7 +33,7 @@ def measured(label, kind, mean, mark):
         "eligible": 10,
         "bytes_up": 1500.0,
         "bytes_down": 2.5e6,
-        "seconds_per_round": 0.1,
+        "cpu_per_round": 0.1,
         "never_trained": 0.25,
         "head": 0.5,
         "tail": None,
@@ -135,6 +136,13 @@ def test_latex_prints_any_text_as_it_is(values):
 def test_a_line_break_in_a_name_cannot_end_a_latex_comment(values):
     values["data"][0]["name"] = "x\n\\input{y}"
     assert not any(x.startswith("\\input") for x in latex_tables(values).splitlines())
+
+
+def test_markdown_keeps_its_columns_with_any_name(values):
+    values["data"][0]["rows"][1]["label"] = "a|b*c"
+    row = next(x for x in markdown_tables(values).splitlines() if "a\\|b" in x)
+    assert row.startswith("| a\\|b\\*c | 80.0 ± 1.0\\* |")
+    assert row.replace("\\|", "").count("|") == len(METRICS) + 2
 
 
 def test_html_shows_any_text_as_it_is(values):
