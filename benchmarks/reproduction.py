@@ -130,12 +130,10 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "fedmf-leaky": Trained("fedmf", True, 60),
     "fedmf-clean": Trained("fedmf", False, 60),
     "popularity": Popularity(),
-    "lastfm-repeated-item-knn": Central("item-knn", "repeated"),
-    "lastfm-single-item-knn": Central("item-knn", "single"),
-    "fedrap-leaky": Trained("fedrap", True, 20, FEDRAP),
-    "fedrap-clean": Trained("fedrap", False, 20, FEDRAP),
     "lastfm-repeated-ease": Central("ease", "repeated"),
     "lastfm-single-ease": Central("ease", "single"),
+    "fedrap-leaky": Trained("fedrap", True, 20, FEDRAP),
+    "fedrap-clean": Trained("fedrap", False, 20, FEDRAP),
 }
 
 
