@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fedrecgel.simulation.compare.columns import measured
 
@@ -36,7 +36,10 @@ def figures(values: Mapping[str, Any], folder: Path) -> None:
         figure.suptitle(title, fontsize=12)
         shown: dict[str, Any] = {}
         for part, axis in zip(parts, axes, strict=True):
-            shown |= draw(axis, part, styles)
+            drawn = draw(axis, part, styles)
+            if not drawn:
+                _say_nothing(axis)
+            shown |= drawn
             axis.set_title(part["name"], fontsize=11)
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(color="#e4e4e4", linewidth=0.6)
@@ -105,10 +108,20 @@ def _bytes(axis: Axes, part: Mapping[str, Any], styles: Mapping[str, int]) -> di
                 fontsize=8,
             )
     axis.set_xscale("log")
+    # Traffic spans less than a decade where dimensions are alike: more ticks than powers of ten.
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.10g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.margins(x=0.15, y=0.12)
     axis.set_xlabel("kB of one user and round, up and down", fontsize=9)
     axis.set_ylabel("full NDCG@10, %", fontsize=9)
     return shown
+
+
+def _say_nothing(axis: Axes) -> None:
+    axis.text(0.5, 0.5, "not made yet", transform=axis.transAxes, ha="center", color=_QUIET)
+    axis.set_xticks([])
+    axis.set_yticks([])
 
 
 def _curves(axis: Axes, part: Mapping[str, Any], styles: Mapping[str, int]) -> dict[str, Any]:

@@ -174,12 +174,15 @@ def about(algorithm: type[Algorithm[Any]], config: Config) -> dict[str, str]:
 
 
 def _note(row: Row, cells: Sequence[tuple[str, Cell]], outcomes: Outcomes) -> None:
+    missing = []
     for name, cell in cells:
         outcome = outcomes.get(cell.key)
         if outcome is None:
-            row.notes.append(f"{name}: not made yet".removeprefix(": "))
+            missing.append(name)
         elif outcome.status != "done":
             row.notes.append(f"{name} {outcome.status}: {outcome.line}".strip())
+    if missing:
+        row.notes.append(f"{', '.join(missing)} not made yet".strip())
 
 
 def _measure(row: Row, cells: Sequence[Cell], outcomes: Outcomes, store: Store) -> list[int]:
