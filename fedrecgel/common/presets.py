@@ -39,7 +39,8 @@ TUNED: Mapping[str, Mapping[str, Scalar]] = {
     "ml-100k": _TUNED | {"private-weight-decay": 5.0},
     "filmtrust": _TUNED,
     "lastfm-2k": _TUNED | {"private-weight-decay": 5.0, "item-weight-decay": 5e-3},
-    "amazon-video": _TUNED | {"private-weight-decay": 1.0, "item-weight-decay": 1e-3},
+    "amazon-video": _TUNED
+    | {"unknown-weight": 0.03, "private-weight-decay": 1.0, "item-weight-decay": 1e-3},
 }
 """Of FedRecGEL and of what is trained like it, by data set name; ``default`` for any other."""
 
