@@ -20,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 when done, 2 for what a user can mend (one line on stderr), 130 after Ctrl-C.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    if not hasattr(arguments, "run"):
-        parser.print_help()
-        return 2
     try:
+        parser = _parser()  # its imports take a second: Ctrl-C is heard from the first moment
+        arguments = parser.parse_args(argv)
+        if not hasattr(arguments, "run"):
+            parser.print_help()
+            return 2
         code: int = arguments.run(arguments)
     except Stopped as error:
         print(error, file=sys.stderr)
