@@ -331,7 +331,7 @@ class Algorithm(ABC, Generic[ConfigT]):
         return {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in state.items()}
 
 
-def refuse_individual(algorithm: Algorithm[Any], config: Config) -> None:
+def refuse_individual(algorithm: Algorithm[Any] | type[Algorithm[Any]], config: Config) -> None:
     """Refuse what needs each user's own update where the server may see sums only.
 
     Raises

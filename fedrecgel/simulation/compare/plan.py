@@ -5,13 +5,16 @@ same budget always tries the same rows, and a larger budget tries them first.
 """
 
 import hashlib
+import inspect
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
 import fedrecgel
+from fedrecgel.common.algorithms.base import refuse_individual
 from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, make_config
 from fedrecgel.common.config import Config, Scalar, kebab, setting_help
 from fedrecgel.common.data.dataset import Dataset
@@ -97,6 +100,7 @@ class Cell:
         settings = changed(config)
         settings.pop("seed", None)
         about = f"fedrecgel {fedrecgel.__version__}, messages {MESSAGES}"
+        about += _code_of_others(config.algorithm)
         return cls(kind, config.algorithm, data.name, data.hash, settings, config.seed, about)
 
     @classmethod
@@ -146,7 +150,9 @@ def start(entry: Entry, data: Dataset, settings: Mapping[str, Any]) -> Config:
         algorithm, dot, rest = name.partition(".")
         if dot and algorithm == entry.algorithm:
             own[rest] = value
-    return preset_config(entry.algorithm, entry.preset, data.name, {**COMMON, **own})
+    config = preset_config(entry.algorithm, entry.preset, data.name, {**COMMON, **own})
+    refuse_individual(algorithm_class(entry.algorithm), config)
+    return config
 
 
 def check_settings(settings: Mapping[str, Any], rows: Sequence[Entry]) -> None:
@@ -173,6 +179,11 @@ def draw_trials(config: Config, budget: int, fixed: Sequence[str] = ()) -> list[
     """
     search = algorithm_class(config.algorithm).search_for(config)
     search = {kebab(name): values for name, values in search.items()}
+    unknown = sorted(search.keys() - _known(config.algorithm))
+    if unknown:
+        raise ConfigError(
+            f"`search` of {config.algorithm} names '{unknown[0]}', which is none of its settings"
+        )
     names = [name for name in sorted(search) if name not in fixed]
     rows = list(product(*(search[name] for name in names)))
     order = sorted(range(len(rows)), key=lambda i: int(mix("trial", json.dumps(rows[i]))))
@@ -197,3 +208,15 @@ def changed(config: Config) -> dict[str, Scalar]:
 
 def _known(algorithm: str) -> set[str]:
     return {kebab(name) for name in algorithm_class(algorithm).config_class.__dataclass_fields__}
+
+
+def _code_of_others(algorithm: str) -> str:
+    """A hash of the file of an algorithm that is not of this package: its version is not ours."""
+    found = algorithm_class(algorithm)
+    if found.__module__.startswith("fedrecgel."):
+        return ""
+    try:
+        source = inspect.getsource(sys.modules[found.__module__])
+    except (OSError, TypeError, KeyError):
+        return ""
+    return f", code {hashlib.sha256(source.encode()).hexdigest()[:16]}"

@@ -57,6 +57,8 @@ class Store:
         if out.is_file():
             raise RunError(f"{out} is a file; choose another --out")
         folder = out / "cells"
+        if not folder.is_dir() and out.is_dir() and any(out.iterdir()):
+            raise RunError(f"{out} holds something that is no comparison; choose another --out")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
