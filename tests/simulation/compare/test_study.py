@@ -115,51 +115,65 @@ def test_the_numbers_are_those_of_a_run_alone(made, small_data, tmp_path):
         assert row["metrics"][name]["seeds"][1] == pytest.approx(run.metric(name), abs=1e-12)
 
 
-COMMAND = ["--algorithms", "fedncf", "--references", "none", "--seeds", "3", "--budget", "1"]
+COMMAND = ["--algorithms", "fedncf", "--references", "none", "--seeds", "1", "--budget", "1"]
+COMMAND += ["--workers", "1", "--set", "engine=loop"]
 
 
 def test_a_killed_comparison_goes_on_and_leaves_no_process_behind(small_data, tmp_path):
     out = tmp_path / "out"
-    # Some seconds a cell, with a checkpoint every other round.
-    slow = ["--rounds", "40", "--set", "evaluate-every=2", "--set", "engine=loop", "--workers", "1"]
-    command = ["compare", "--data", str(small_data.path), "--out", str(out), *COMMAND, *slow]
+    command = ["compare", "--data", str(small_data.path), "--out", str(out), *COMMAND]
+    command += ["--rounds", "40", "--set", "evaluate-every=2", "--log", "none", "--json"]
     script = "import sys; from fedrecgel.cli import main; sys.exit(main(sys.argv[1:]))"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, *command, "--log", "none"], stderr=subprocess.DEVNULL
-    ) as process:
-        wait_for(lambda: len(list(out.glob(f"cells/*-seed-*/{CELL}"))) == 1)
-        wait_for(lambda: list(out.glob("cells/*.part/checkpoints/*")))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", script, *command], **quiet) as process:
+        wait_for(lambda: evaluated(out) >= 2)  # so the first evaluation's checkpoint is there
         (child,) = children(process.pid)
         process.send_signal(signal.SIGKILL)
-    wait_for(lambda: not Path(f"/proc/{child}").exists())
-    before = stamps(out)
-    assert len(before) == 2  # popularity and a seed
+    wait_for(lambda: gone(child))
+    (popularity,) = stamps(out).items()
     (half,) = out.glob("cells/*.part")
-    began = (half / "config.json").stat().st_mtime_ns
-    assert main([*command, "--log", "none", "--json"]) == 0
-    assert {key: stamps(out)[key] for key in before} == before
+    first = (half / "metrics.jsonl").read_text().splitlines()[0]
+    assert main(command) == 0
+    assert popularity in stamps(out).items()
     assert not list(out.glob("cells/*.part"))
-    assert began < time.time_ns()
     row = Comparison.open(out).row("memory", "fedncf")
-    assert (row["status"], row["seeds"]) == ("done", [0, 1, 2])
+    assert (row["status"], row["seeds"]) == ("done", [0])
+    # The round was made once: a second time it would have taken other seconds.
+    (history,) = out.glob("cells/*-seed-*/metrics.jsonl")
+    lines = history.read_text().splitlines()
+    assert lines[0] == first
+    assert len(lines) == 20
+
+
+def gone(process: str) -> bool:
+    """Whether a process has ended; in a container perhaps nobody collects it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def evaluated(out: Path) -> int:
+    files = list(out.glob("cells/*.part/metrics.jsonl"))
+    return len(files[0].read_text().splitlines()) if files else 0
 
 
 def children(process: int) -> list[str]:
     return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=180.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def test_what_takes_too_long_is_marked_with_the_estimate_and_made_given_more_time(
     small_data, tmp_path, capsys
 ):
     command = ["compare", "--data", str(small_data.path), "--out", str(tmp_path / "out"), *COMMAND]
-    command += ["--seeds", "1", "--workers", "1", "--set", "engine=loop", "--log", "text"]
+    command += ["--log", "text"]
     assert main([*command, "--rounds", "20000", "--time-limit", "3"]) == 0
     printed = capsys.readouterr()
     row = Comparison.open(tmp_path / "out").row("memory", "fedncf")
