@@ -1,5 +1,7 @@
 """What an operator asks a SuperLink for, through Flower's command ``flwr``."""
 
+import contextlib
+import itertools
 import json
 import re
 import subprocess
@@ -24,6 +26,9 @@ START = 120.0
 
 ANSWER = 120.0
 """Seconds within which ``flwr`` must come back."""
+
+ATTEMPTS = 5
+"""How often a SuperLink is asked how a run stands, five seconds apart."""
 
 Values = Mapping[str, str | int | float | bool]
 
@@ -109,15 +114,33 @@ class Operator:
             it fails.
         """
         run, said = self.submit(app, run_config), list[str]()
-        process = self.follow(run)
+        try:
+            status = ""
+            while not status.startswith("finished"):
+                # The stream also ends when a SuperLink is restarted or busy; the run goes on then.
+                self._listen(run, said, say, check)
+                status = self._status(run)
+        except BaseException:
+            with contextlib.suppress(DeployError):
+                self.stop_run(run)
+            raise
+        if status != SUCCESS:
+            errors = [line for line in said if "error:" in line.lower()]
+            reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
+            raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
+
+    def _listen(
+        self, run: str, said: list[str], say: Callable[[str], None], check: Callable[[], None]
+    ) -> None:
+        """Pass on what the server app says, after what it ``said``, until the stream ends."""
+        process, before = self.follow(run), len(said)
         assert process.stdout is not None
 
         def read() -> None:
-            for line in process.stdout or ():
-                told = _told(line)
-                if told:
-                    said.append(told)
-                    say(told)
+            told = (_told(line) for line in process.stdout or ())
+            for line in itertools.islice(filter(None, told), before, None):
+                said.append(line)
+                say(line)
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
@@ -129,33 +152,29 @@ class Operator:
                     begin = 0.0
                     self._must_have_begun(run)
                 time.sleep(0.3)
-        except BaseException:
-            self.stop_run(run)
-            raise
         finally:
             process.terminate()
             process.wait()
             reader.join(5)
             process.stdout.close()
-        status = self._status(run)
-        if status != SUCCESS:
-            errors = [line for line in said if "error:" in line.lower()]
-            reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
-            raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
 
     def _must_have_begun(self, run: str) -> None:
-        try:
-            status = self._status(run)
-        except DeployError:
-            return  # who does not answer in time says nothing about the run
-        if status.startswith("pending"):
+        if self._status(run).startswith("pending"):
             raise DeployError(
                 f"the run has not begun after {START:g} s: no executor takes it; is the SuperExec "
                 "beside the SuperLink running, with the SuperLink's superexec.secret?"
             )
 
     def _status(self, run: str) -> str:
-        return next(str(r["status"]) for r in self.runs() if str(r["run-id"]) == run)
+        """A run's status, from a SuperLink that may just be restarting or busy."""
+        for attempt in itertools.count(1):
+            try:
+                return next(str(r["status"]) for r in self.runs() if str(r["run-id"]) == run)
+            except DeployError:
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(5)
+        raise AssertionError("never left without an answer")
 
     def follow(self, run: str) -> "subprocess.Popen[str]":
         """A process that prints what the run's server app says, until the run ends."""

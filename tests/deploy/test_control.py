@@ -1,8 +1,14 @@
-"""What is passed on of what `flwr` prints."""
+"""What is passed on of what `flwr` prints, and how long a run is followed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from fedrecgel.deploy.control import _reason, _told
+from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.control import Operator, _reason, _told
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,46 @@ def test_a_reason_is_one_line_without_frames() -> None:
     assert _reason("╭─ Error ─╮\n│ not  allowed │\n╰─╯") == "Error not allowed"
     assert _reason('{"success": false, "error-message": "no\\nway"}') == "no way"
     assert _reason("") == "it said nothing"
+
+
+class Scripted(Operator):
+    """An operator whose streams and statuses are given."""
+
+    streams: ClassVar[list[list[str]]] = []
+    statuses: ClassVar[list[str | None]] = []
+
+    def submit(self, app: Path, run_config: object) -> str:
+        return "1"
+
+    def stop_run(self, run: str) -> None: ...
+
+    def follow(self, run: str) -> "subprocess.Popen[str]":
+        text = "".join(f"{line}\n" for line in self.streams.pop(0))
+        command = [sys.executable, "-c", f"print({text!r}, end='')"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def runs(self) -> list[dict[str, object]]:
+        status = self.statuses.pop(0)
+        if status is None:
+            raise DeployError("flwr ls got no answer")
+        return [{"run-id": 1, "status": status}]
+
+
+def test_a_run_is_followed_over_a_restart_of_its_superlink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    operator = Scripted(tmp_path)
+    operator.streams[:] = [["round 1/2", "INFO : x"], ["round 1/2", "round 2/2"]]
+    operator.statuses[:] = [None, "running", "finished:completed"]
+    heard: list[str] = []
+    operator.run(tmp_path, {}, heard.append)
+    assert heard == ["round 1/2", "round 2/2"]
+
+
+def test_a_failed_run_ends_with_what_it_said(tmp_path: Path) -> None:
+    operator = Scripted(tmp_path)
+    operator.streams[:] = [["ERROR : error: no site is there"]]
+    operator.statuses[:] = ["finished:failed"]
+    with pytest.raises(DeployError, match="the run finished, failed: no site is there"):
+        operator.run(tmp_path, {}, lambda line: None)
