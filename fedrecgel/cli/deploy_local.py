@@ -98,13 +98,17 @@ def _local(arguments: argparse.Namespace) -> int:
     from fedrecgel.cli import print_json
     from fedrecgel.cli.simulate import parse_settings
     from fedrecgel.common.data.dataset import Dataset
+    from fedrecgel.common.presets import preset_config
     from fedrecgel.deploy.one_machine import OneMachine
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     settings = parse_settings(arguments)
-    machine = OneMachine.prepare(Dataset.load(arguments.data), arguments.out, arguments.sites)
+    data = Dataset.load(arguments.data)
+    # What is wrong with a setting is said before anything is written.
+    preset_config(arguments.algorithm, arguments.preset, data.name, settings)
+    machine = OneMachine.prepare(data, arguments.out, arguments.sites)
     run_config = machine.run_config(
         settings,
         algorithm=arguments.algorithm,

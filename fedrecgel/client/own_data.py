@@ -221,7 +221,7 @@ def _prepare(place: Place, query: Query) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             _make(place, query.catalogue, folder)
         pointer = _pointer(place.state, query.run)
-        pointer.parent.mkdir(exist_ok=True)
+        pointer.parent.mkdir(exist_ok=True, mode=0o700)
         write_json(pointer, {"data": key})
         _forget_old_runs(place.state)
     return folder

@@ -59,6 +59,8 @@ class OneMachine:
         folder = folder.resolve()
         about = {"data": data.name, "hash": data.hash, "sites": sites}
         noted = folder / "deployment.json"
+        if folder.exists() and not folder.is_dir():
+            raise DeployError(f"{folder} is a file; choose another --out")
         if noted.exists() and json.loads(noted.read_text(encoding="utf-8")) != about:
             raise DeployError(
                 f"{folder} holds a deployment of other data or another number of sites; give "

@@ -1,6 +1,7 @@
 """A prepared data set as files of separate sites, for a deployment on one machine or a try-out."""
 
 import csv
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,9 @@ def shares(users: int, sites: int) -> Ints:
 def _write(data: Dataset, first: int, last: int, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / INTERACTIONS
-    with path.open("w", encoding="utf-8", newline="") as file:
+    # A site that is running reads the old file or the new one, never a half.
+    ready = folder / f".{INTERACTIONS}.{os.getpid()}"
+    with ready.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["user", "item", "time"])
         for user in range(first, last):
@@ -94,4 +97,5 @@ def _write(data: Dataset, first: int, last: int, folder: Path) -> Path:
             items = [*data.train_of(user).tolist(), *(item for item in held_out if item >= 0)]
             name = str(data.user_ids[user])
             writer.writerows((name, str(data.item_ids[i]), t) for t, i in enumerate(items, 1))
+    os.replace(ready, path)
     return path

@@ -17,6 +17,7 @@ BACK = 60.0
 """The same of one that came back meanwhile: what it was working on is probably lost."""
 
 WENT = "node went away"
+LATE = "no reply in time"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def exchange(
             for message_id in [found for found, node_id in waiting.items() if node_id in lost]:
                 on_failure(Failure(waiting.pop(message_id), WENT))
     for node_id in waiting.values():
-        on_failure(Failure(node_id, "no reply in time"))
+        on_failure(Failure(node_id, LATE))
 
 
 class _Absent:

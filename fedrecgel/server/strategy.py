@@ -26,7 +26,7 @@ from fedrecgel.common.sizes import message_sizes, refuse_memory
 from fedrecgel.common.state import State
 from fedrecgel.server.checkpoint import last_experiment, restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
-from fedrecgel.server.exchange import WENT, Failure, exchange
+from fedrecgel.server.exchange import LATE, WENT, Failure, exchange
 from fedrecgel.server.federation import Federation, Outcome
 from fedrecgel.server.gathering import Arrivals
 from fedrecgel.server.history import Tally, line_of
@@ -349,7 +349,7 @@ class FedRecStrategy(Strategy):
         accepted: Callable[[], Ints],
         **request: Any,  # noqa: ANN401 - those of EvaluationRound
     ) -> dict[str, MetricSums]:
-        """Evaluate at all sites that are there, again if all of them went away meanwhile.
+        """Evaluate at all sites that are there, again if all of them went away or were too slow.
 
         ``accepted`` is asked when it is known who is there: a site may have joined.
         """
@@ -365,7 +365,7 @@ class FedRecStrategy(Strategy):
             try:
                 self.aggregate_evaluate(round, replies)
             except FederationError:
-                if WENT not in tally.reasons or attempt == ATTEMPTS - 1:
+                if not tally.reasons.keys() & {WENT, LATE} or attempt == ATTEMPTS - 1:
                     raise
             else:
                 break

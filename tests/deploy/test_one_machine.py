@@ -57,3 +57,9 @@ def test_the_app_needs_no_checkout(tmp_path: Path) -> None:
     assert app["config"]["rounds"] == ""
     assert not list((tmp_path / "app").rglob("__pycache__"))
     assert any(need.startswith("flwr") for need in project["project"]["dependencies"])
+
+
+def test_a_file_in_place_of_the_folder_is_refused(small_data: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(DeployError, match="is a file; choose another --out"):
+        OneMachine.prepare(small_data, tmp_path / "out", 3)
