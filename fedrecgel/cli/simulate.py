@@ -120,7 +120,16 @@ def parse_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _settings_text() -> str:
+    """All settings: those that every algorithm has alike, then each algorithm's own."""
+    rows = {name: setting_help(ALGORITHMS[name].config_class) for name in ALGORITHMS}
+    common = [row for row in rows["fedrecgel"] if all(row in other for other in rows.values())]
     lines = ["settings (--set NAME=VALUE), with the defaults of preset paper:"]
-    for name, default, text in setting_help(algorithm_class("fedrecgel").config_class):
-        lines.append(f"  {name:<22} {text} [{default}]")
+    lines += [_setting_line(*row) for row in common]
+    for name, own in rows.items():
+        lines += ["", f"of {name}:"]
+        lines += [_setting_line(*row) for row in own if row not in common]
     return "\n".join(lines)
+
+
+def _setting_line(name: str, default: object, text: str) -> str:
+    return f"  {name:<22} {text} [{default}]"
