@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from fedrecgel.cli.references import method_names
-from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class
+from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.config import kebab, setting_help
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.presets import PRESETS
