@@ -455,4 +455,4 @@ def test_the_same_rates_do_on_any_catalogue(tmp_path: Path, items: int) -> None:
     assert result.values["settings"]["server-lr"] == 0.05
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
-    assert 0 < losses[1] < losses[0] < 2
+    assert 0 < losses[1] < losses[0] < 6  # half a unit for each of some twelve items, at most

@@ -175,7 +175,7 @@ def test_a_trained_user_without_a_held_out_item_keeps_the_trained_vector(
     result = simulate(data, tmp_path / "run", **{**SETTINGS, "fraction": 1.0})
     initial = result.algorithm.init_private(data.user_keys)["user"]
     assert result.values["users"]["never_trained"] == 0
-    private, found = result._private(np.arange(3)), result._store().chosen(np.arange(3)) > 0
+    private, found = result._private(np.arange(3)), result.store().chosen(np.arange(3)) > 0
     assert found.all()
     assert not (private["user"][0] == initial[0]).all()
 
