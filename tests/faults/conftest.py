@@ -98,7 +98,7 @@ class Rig:
         names = {name.replace("_", "-"): value for name, value in config.items()}
         options = {n: names.pop(n) for n in ("min-nodes", "catalogue", "wait") if n in names}
         resume = bool(names.pop("resume", False))
-        base = self.machine.run_config(named | names, resume=resume)
+        base = self.machine.run_config(named | names) | {"resume": resume}
         out = self.machine.folder / f"run-{self.runs}"
         self.lines = lines
         self.running.run(self.app, base | options | {"out": str(out)}, say)
