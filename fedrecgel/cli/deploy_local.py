@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrecgel.cli.simulate import add_settings, parse_settings
 from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.presets import PRESETS
 
@@ -38,15 +39,7 @@ def _add_local(commands: Any) -> None:  # noqa: ANN401
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="fedrecgel", metavar="NAME")
     parser.add_argument("--preset", choices=PRESETS, default="tuned")
-    for name, kind in (("rounds", int), ("seed", int), ("dtype", str)):
-        parser.add_argument(f"--{name}", type=kind, help=f"same as --set {name}=...")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of: fedrecgel simulate; may be repeated",
-    )
+    add_settings(parser, "a setting of: fedrecgel simulate; may be repeated")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in OUT/run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in OUT/run")
     parser.add_argument(
@@ -96,7 +89,6 @@ def _add_check(commands: Any) -> None:  # noqa: ANN401
 
 def _local(arguments: argparse.Namespace) -> int:
     from fedrecgel.cli import print_json
-    from fedrecgel.cli.simulate import parse_settings
     from fedrecgel.common.data.dataset import Dataset
     from fedrecgel.common.presets import preset_config
     from fedrecgel.deploy.one_machine import OneMachine

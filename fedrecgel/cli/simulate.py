@@ -37,16 +37,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         metavar="HOST:PORT",
         help="a running Ray cluster for backend ray (default: $RAY_ADDRESS, else its own)",
     )
-    parser.add_argument("--rounds", type=int, help="same as --set rounds=...")
-    parser.add_argument("--seed", type=int, help="same as --set seed=...")
-    parser.add_argument("--dtype", help="same as --set dtype=...")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting; may be repeated",
-    )
+    add_settings(parser, "a setting; may be repeated")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in RUN")
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in RUN from its last checkpoint"
@@ -98,6 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(result.table())
         print(f"\nrun folder: {result.path} (result.json, metrics.jsonl, curves.png)")
     return 0
+
+
+def add_settings(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add the arguments that `parse_settings` reads; ``about`` is the help of ``--set``."""
+    for name, kind in (("rounds", int), ("seed", int), ("dtype", str)):
+        parser.add_argument(f"--{name}", type=kind, help=f"same as --set {name}=...")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
 
 
 def parse_settings(arguments: argparse.Namespace) -> dict[str, Any]:

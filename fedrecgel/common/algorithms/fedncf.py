@@ -142,8 +142,9 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         super().__init__(config, num_items)
         self.scorer = make_scorer(config.scorer, config.embedding_dim)
         self._squares = config.loss == "squares"
+        gram = {GRAM} if self._squares else set()
         self.tensors = Tensors(
-            shared=frozenset({"items", *self.scorer.network_shapes, *[GRAM][: self._squares]}),
+            shared=frozenset({"items", *self.scorer.network_shapes, *gram}),
             item_rows=frozenset({"items"}),
             private=frozenset({"user", "adam_mean", "adam_square", "adam_step"}),
         )
