@@ -1,6 +1,7 @@
 """How large a run's messages will be, known before it starts."""
 
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,14 +83,22 @@ class MessageSizes:
                 f"message, more than {_bytes(MESSAGE_LIMIT)}; lower embedding-dim, or keep fewer "
                 "items when preparing the data"
             )
-        each = max(self.up(self.num_items), self.addressed)
-        if self.per_user and each * users > MESSAGE_LIMIT:
+        if self.per_user and self._each * users > MESSAGE_LIMIT:
             raise ConfigError(
                 f"each user's own update travels, and {users:,} users on a node take "
-                f"{_bytes(each * users)} a message, more than {_bytes(MESSAGE_LIMIT)}; use at "
-                f"least {-(-each * users // MESSAGE_LIMIT)} times as many nodes, or a smaller "
-                "fraction or embedding-dim"
+                f"{_bytes(self._each * users)} a message, more than {_bytes(MESSAGE_LIMIT)}; use "
+                f"at least {-(-self._each * users // MESSAGE_LIMIT)} times as many nodes, or a "
+                "smaller fraction or embedding-dim"
             )
+
+    @property
+    def _each(self) -> int:
+        """Bytes of a message for each user whose own update travels."""
+        return max(self.up(self.num_items), self.addressed)
+
+    def users_of_message(self) -> int:
+        """How many users of a round a node may have before its message is too large."""
+        return MESSAGE_LIMIT // self._each if self.per_user else sys.maxsize
 
 
 def message_sizes(config: Config, num_items: int) -> MessageSizes:

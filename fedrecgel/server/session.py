@@ -63,7 +63,7 @@ class Session:
         dataset
             The data set, where this machine has it.
         nodes
-            How many there will be, if that is known.
+            How many there will be; None for one, or as many as the messages need.
         catalogue
             For nodes with a file of their own.
 
@@ -87,15 +87,17 @@ class Session:
         else:
             known = dataset or catalogue
             config = preset_config(algorithm, preset, known.name if known else "", settings)
+        if nodes is None:
+            nodes = head["nodes"] if head else _fewest_nodes(config, dataset)
         if dataset is not None:
-            _refuse_size(config, dataset, nodes or head.get("nodes", 1), out)
+            _refuse_size(config, dataset, nodes, out)
         head = {
             "format": FORMAT,
             "algorithm": config.algorithm,
             "preset": preset,
             "settings": config.to_flat(),
             "backend": backend,
-            "nodes": head.get("nodes", 1) if nodes is None else nodes,
+            "nodes": nodes,
             "device": str(resolve_device(config.device)),
         }
         if dataset is not None:
@@ -153,6 +155,16 @@ class Session:
             say=say,
         )
         return strategy
+
+
+def _fewest_nodes(config: Config, dataset: Dataset | None) -> int:
+    """One node, or as many as keep each one's message small: their number changes no result."""
+    if dataset is None:
+        return 1
+    users, sizes = dataset.num_users, message_sizes(config, dataset.num_items)
+    fitting = max(1, sizes.users_of_message())
+    # Which users a round takes is drawn: some nodes have more of them than others.
+    return min(users, math.ceil(1.3 * config.fraction * users / fitting))
 
 
 def _refuse_size(config: Config, dataset: Dataset, nodes: int, out: Path) -> None:

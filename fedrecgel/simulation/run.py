@@ -49,8 +49,8 @@ def simulate(
     preset
         ``tuned`` (default) or ``paper``; ``settings`` override it.
     nodes
-        How many Flower nodes share the users (default: 1). It changes the speed, not the numbers
-        (up to rounding in float32).
+        How many Flower nodes share the users (default: 1, more where the messages of one would be
+        too large). It changes the speed, not the numbers (up to rounding in float32).
     backend
         ``in-process``, or ``ray``: the nodes' work in several processes, by Flower's simulation.
     ray_address

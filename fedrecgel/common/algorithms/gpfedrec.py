@@ -100,6 +100,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         "pull": (0.05, 0.2, 0.5),
         "local_epochs": (1, 5),
         "init_std": (0.1, 0.3, 1.0),
+        "score_with": ("local", "global"),
     }
     scored_with: ClassVar[str] = "own network over the own table of the last round"
 

@@ -73,9 +73,9 @@ class PFedRec(DeltaAlgorithm[PFedRecConfig]):
         "init_std": (0.1, 0.3, 1.0),
         "embedding_dim": (32, 64),
         "num_negatives": (4, 8),
+        "score_with": ("own", "global"),
     }
-
-    scored_with: ClassVar[str] = "own rows as last tuned over the shared table (score-with)"
+    scored_with: ClassVar[str] = "own rows as last tuned over the shared table"
 
     def __init__(self, config: PFedRecConfig, num_items: int) -> None:
         super().__init__(config, num_items)

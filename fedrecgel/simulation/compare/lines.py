@@ -165,9 +165,10 @@ class ReferenceLine(Line):
 def about(algorithm: type[Algorithm[Any]], config: Config) -> dict[str, str]:
     """What a reader must know beside the numbers: what the server saw, with which model scored."""
     flat: Mapping[str, Scalar] = config.to_flat()
+    shared = flat.get("score-with") == "global"
     return {
         "server_sees": "each user's own" if algorithm.reduce == "per-user" else "sums",
-        "scored_with": algorithm.scored_with,
+        "scored_with": "shared table, own score function" if shared else algorithm.scored_with,
         "negatives": str(flat.get("negatives", "clean")),
         "citation": algorithm.citation,
     }

@@ -138,8 +138,10 @@ def entries(names: Sequence[str]) -> list[Entry]:
     return list(dict.fromkeys(found))
 
 
-def start(entry: Entry, data: Dataset, settings: Mapping[str, Any]) -> Config:
+def start(entry: Entry, settings: Mapping[str, Any]) -> Config:
     """Where an entry's search starts: its preset, what is `COMMON` to all, the caller's settings.
+
+    It is the same for all data sets.
 
     ``settings`` may have names with an algorithm before a dot (``fedmf.server-lr``), for that
     algorithm alone; others are for all that know them (`check_settings` refuses the rest).
@@ -150,7 +152,8 @@ def start(entry: Entry, data: Dataset, settings: Mapping[str, Any]) -> Config:
         algorithm, dot, rest = name.partition(".")
         if dot and algorithm == entry.algorithm:
             own[rest] = value
-    config = preset_config(entry.algorithm, entry.preset, data.name, {**COMMON, **own})
+    # Not the preset's row for this very data set: more trials than the budget are behind it.
+    config = preset_config(entry.algorithm, entry.preset, "", {**COMMON, **own})
     refuse_individual(algorithm_class(entry.algorithm), config)
     return config
 

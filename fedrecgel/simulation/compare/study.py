@@ -106,7 +106,7 @@ def compare(
     for place, (path, dataset) in enumerate(sets):
         lines[place] = [ReferenceLine(dataset, path, name, store) for name in central]
         for entry in wanted:
-            trials = draw_trials(start(entry, dataset, given), budget, list(given))
+            trials = draw_trials(start(entry, given), budget, list(given))
             lines[place].append(
                 AlgorithmLine(dataset, path, entry, trials, seeds, trial_rounds, store)
             )
