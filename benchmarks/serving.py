@@ -1,9 +1,9 @@
 """How long an answer of ``fedrecgel serve`` takes: ``python -m benchmarks.serving [--quick]``.
 
 An open loop: requests are sent at random times that were drawn beforehand, whether or not earlier
-ones were answered, and an answer's time counts from the time its request was meant to be sent. The
-server has one core, the sender another one. Prints machine, versions and the table, and writes
-``benchmarks/out/serving.json``.
+ones were answered, and an answer's time counts from the time its request was meant to be sent, also
+where the sender itself came late. The server is bound to one core, the sender to the others. Prints
+machine, versions and the table, and writes ``benchmarks/out/serving.json``.
 """
 
 import argparse
@@ -50,10 +50,11 @@ GATE_MS = 20.0
 
 def measure(folder: Path, users: int, rate: float, seconds: float) -> dict[str, Any]:
     """All figures."""
+    _leave_a_core()
     data = invent(folder, users, ITEMS)
     figures: dict[str, Any] = {"machine": describe(), "grpcio": grpc.__version__}
     figures |= {"date": datetime.date.today().isoformat(), "items": data.num_items}
-    figures |= {"rate": rate, "seconds": seconds, "runs": []}
+    figures |= {"rate": rate, "seconds": seconds, "nice": _nice(), "runs": []}
     for scorer in ("dot", "neumf"):
         words = make_site(folder / scorer, data, scorer)
         for kind, asked in _scenarios(data, int(rate * seconds)).items():
@@ -117,7 +118,8 @@ def _scenarios(data: Dataset, count: int) -> dict[str, list[str]]:
 def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
     """Send a request for each user at its time; milliseconds of the answers."""
     gaps = np.random.default_rng(1).exponential(1 / rate, len(users))
-    answered, fitted = np.full(len(users), np.nan), np.zeros(len(users), dtype=bool)
+    sent, answered = np.full((2, len(users)), np.nan)
+    fitted = np.zeros(len(users), dtype=bool)
     left = threading.Semaphore(0)
     with grpc.insecure_channel(address) as channel:
         stub = RecommenderStub(channel)
@@ -136,6 +138,7 @@ def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
             wait = due[place] - time.perf_counter()
             if wait > 0:
                 time.sleep(wait)
+            sent[place] = time.perf_counter()
             call = stub.Recommend.future(RecommendRequest(user=user, k=10))
             call.add_done_callback(lambda call, place=place: note(place, call))
         for _ in users:
@@ -148,6 +151,7 @@ def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
         "failed": failed,
         **{f"p{share}": float(np.percentile(known, share)) for share in (50, 95, 99)},
         "most": float(known.max()),
+        "late_p99": float(np.percentile(1e3 * (sent - due), 99)),
         "fits": int(fitted.sum()),
         "fit_p50": float(np.median(taken[fitted])) if fitted.any() else None,
     }
@@ -157,7 +161,7 @@ def send(address: str, users: list[str], rate: float) -> dict[str, Any]:
 def _server(folder: Path, words: list[str]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     socket = f"unix:{folder}/socket"
     words = [sys.executable, "-m", "fedrecgel", "serve", *words, "--address", socket]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, preexec_fn=_one_core)
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, preexec_fn=_take_the_core)
     try:
         with grpc.insecure_channel(socket) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
@@ -169,9 +173,30 @@ def _server(folder: Path, words: list[str]) -> Iterator[tuple[str, "subprocess.P
         process.wait()
 
 
-def _one_core() -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def _cores() -> set[int]:
+    """Where this process may run (Linux; elsewhere unknown, and nothing is bound)."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+
+
+CORES = _cores()
+"""As this process was started."""
+
+
+def _take_the_core() -> None:
+    """In the server, before it starts."""
+    if CORES:
+        os.sched_setaffinity(0, {max(CORES)})
+
+
+def _leave_a_core() -> None:
+    """In the sender: the server's core is no longer its own, where there is another one."""
+    if len(CORES) > 1:
+        os.sched_setaffinity(0, CORES - {max(CORES)})
+
+
+def _nice() -> int:
+    """Priority of this process and of the server, which inherits it."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _cpu_seconds(process: int) -> float:
@@ -198,7 +223,7 @@ def _row(run: dict[str, Any]) -> str:
     return (
         f"| {run['scorer']} | {run['kind']} | {run['requests']:,} | {run['failed']} "
         f"| {run['cpu_ms']:.1f} | {run['p50']:.1f} | {run['p95']:.1f} | {run['p99']:.1f} "
-        f"| {run['most']:.1f} | {run['memory_mib']} | {fits} | {met} |"
+        f"| {run['most']:.1f} | {run['late_p99']:.1f} | {run['memory_mib']} | {fits} | {met} |"
     )
 
 
@@ -214,8 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
     users = 100 if given.tiny else 3_000
     print(
         "| scorer | who asks | requests | failed | processor ms each | p50 ms | p95 | p99 | most "
-        "| MiB | new users (median ms) | p99 ≤ 20 ms |\n"
-        "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"
+        "| sent late, p99 | MiB | new users (median ms) | p99 ≤ 20 ms |\n"
+        "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"
     )
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), users, given.rate, seconds)
@@ -223,7 +248,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{machine['processor']}, {machine['cores']} cores, load {machine['load']}; Python "
         f"{machine['python']}, torch {machine['torch']}, grpcio {figures['grpcio']}; "
-        f"{figures['date']}; {figures['items']:,} items, {given.rate:g} requests/s, one core"
+        f"{figures['date']}; {figures['items']:,} items, {given.rate:g} requests/s, one core, "
+        f"nice {figures['nice']}"
     )
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,6 +1,7 @@
 """``fedrecgel serve``: answer recommendations by gRPC, at a site or from a finished run."""
 
 import argparse
+import gc
 import sys
 from collections.abc import Hashable
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from fedrecgel.serve.model import Model
 
 ADDRESS = "127.0.0.1:50051"
+SWITCH = 0.0005
+"""Seconds until a thread of Python that wants to run is let in."""
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
@@ -66,10 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
     from fedrecgel.serve.server import Server, run_until_told
 
     torch.set_num_threads(arguments.threads)
+    # A new model is read in Python beside the answers; by default it keeps the lock 5 ms at a time.
+    sys.setswitchinterval(SWITCH)
     current = Current(place)
     server = Server(current, arguments.address, tls, plaintext=arguments.plaintext)
     # A site may be started before its first run has ended; a run that is named must be there.
     current.refresh(must=arguments.run_folder is not None)
+    # What is there now stays: no answer has to wait 0.1 s while the collector looks through it.
+    gc.collect()
+    gc.freeze()
     current.start()
     run_until_told(server, lambda: _say(f"serving on {server.address}"))
     _say("stopped")

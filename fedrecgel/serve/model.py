@@ -23,9 +23,9 @@ from fedrecgel.client.published import Published
 from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.algorithms.fit import fit_private
 from fedrecgel.common.errors import DataError
-from fedrecgel.common.evaluation import ItemLists, top_k
 from fedrecgel.common.interactions import Ints
 from fedrecgel.common.state import State, size_of
+from fedrecgel.serve.best import best_items
 from fedrecgel.serve.bounded import Bounded
 from fedrecgel.serve.people import People
 from fedrecgel.serve.priority import Priority
@@ -107,9 +107,7 @@ class Model:
         seen = np.array(out, dtype=np.int64)
         if position is not None and not repeat:
             seen = np.concatenate((seen, people.items_of(position)))
-        lists = ItemLists(seen, np.array([0, len(seen)]))
-        best = top_k(_Ready(scores), np.array([0]), k, lists)[0]
-        return Answer(self._scored(best[best >= 0], scores, source), source)
+        return Answer(self._scored(best_items(scores, k, seen), scores, source), source)
 
     def score(self, user: str, items: Sequence[str]) -> Answer:
         """Scores of these items.
@@ -201,24 +199,6 @@ class Model:
         if people.user_ids:
             keys = people.interactions(0).keys
             self._scorers.submit(self._compute, 0, self._algorithm.init_private(keys)).result()
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """Scores of one user as a `PersonalView`."""
-
-    scores: Tensor
-    num_users: int = 1
-
-    @property
-    def num_items(self) -> int:
-        return len(self.scores)
-
-    def candidates(self, users: Tensor, items: Tensor) -> Tensor:
-        return self.scores[items]
-
-    def catalogue(self, users: Tensor) -> Tensor:
-        return self.scores[None, :]
 
 
 def _same(one: State, other: State) -> bool:

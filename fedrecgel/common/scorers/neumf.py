@@ -5,13 +5,12 @@ with the sizes that FedRecGEL (arXiv 2603.11503) uses for ``embedding-dim`` 32: 
 tower 2 x 128 -> 128 -> 64 -> 32 with ReLU, both outputs (32 + 32) -> linear -> one logit.
 """
 
-import itertools
 import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
 from fedrecgel.common.scorers.base import Kernel, Scorer
 from fedrecgel.common.scorers.neumf_block import NeuMFKernel
@@ -21,8 +20,10 @@ LAYERS = ("tower.0", "tower.1", "tower.2")
 SLICE_USERS = 8
 """Users whose catalogue is scored together."""
 ITEM_HALF, WEIGHTED = "tower.0.items", "output.items"
-"""Prepared, one column an item: the item part of the first layer, and the product part times the
-output's weights."""
+"""Prepared, one column an item: the item part of the first layer, in pieces (n, 4d, `COLUMNS`) that
+each lie together (the last one padded), and the product part times the output's weights."""
+COLUMNS = 768
+"""Items of a piece: its activations fit in a core's cache, beside those of the piece before."""
 
 
 class NeuMFScorer(Scorer):
@@ -101,8 +102,10 @@ class NeuMFScorer(Scorer):
     def prepared(self, items: Tensor, network: State) -> State:
         """Half of the work for one user's catalogue, lying as the rest is done fastest."""
         d, weight = self.product_size, network["tower.0.weight"][:, self.tower_size :]
+        half = torch.addmm(network["tower.0.bias"].unsqueeze(1), weight, items[:, d:].T)
+        padded = pad(half, (0, -len(items) % COLUMNS))
         return {
-            ITEM_HALF: torch.addmm(network["tower.0.bias"].unsqueeze(1), weight, items[:, d:].T),
+            ITEM_HALF: padded.unflatten(1, (-1, COLUMNS)).transpose(0, 1).contiguous(),
             WEIGHTED: network["output.weight"][0, :d].unsqueeze(1) * items[:, :d].T,
         }
 
@@ -110,16 +113,19 @@ class NeuMFScorer(Scorer):
         """`catalogue` for a user or two: matrices with an item in each column."""
         d, item_half = self.product_size, network[ITEM_HALF]
         user_half = network["tower.0.weight"][:, : self.tower_size] @ users[:, d:].T
-        scores = users[:, :d] @ network[WEIGHTED]
-        last, bias = network["output.weight"][0, d:], network["output.bias"]
-        step = self.samples_at_once(users.device)
-        for user, start in itertools.product(range(len(users)), range(0, scores.shape[1], step)):
-            part = slice(start, start + step)
-            hidden = (item_half[:, part] + user_half[:, user : user + 1]).relu_()
-            for name in LAYERS[1:]:
-                weight, offset = network[f"{name}.weight"], network[f"{name}.bias"]
-                hidden = torch.addmm(offset.unsqueeze(1), weight, hidden).relu_()
-            scores[user, part] += last @ hidden + bias
+        last = network["output.weight"][0, d:]
+        upper = [
+            (network[f"{name}.bias"].unsqueeze(1), network[f"{name}.weight"]) for name in LAYERS[1:]
+        ]
+        scores = users[:, :d] @ network[WEIGHTED] + network["output.bias"]
+        for user in range(len(users)):
+            parts = []
+            for part in item_half:
+                hidden = (part + user_half[:, user : user + 1]).relu_()
+                for bias, weight in upper:
+                    hidden = torch.addmm(bias, weight, hidden).relu_()
+                parts.append(last @ hidden)
+            scores[user] += torch.cat(parts)[: scores.shape[1]]
         return scores
 
     def _first_layer(self, items: Tensor, network: State, users: Tensor) -> tuple[Tensor, Tensor]:
