@@ -152,14 +152,18 @@ class Model:
         state, kept = self._store.load_chosen(np.array([position]))
         if kept[0]:
             return state, Source.KEPT
-        fitted = self._fitted.get(position) or self._fit(position)
+        fitted = self._fit(position)
         return None if fitted is None else (fitted, Source.FITTED)
 
     def _fit(self, position: int) -> State | None:
-        """Parameters fitted to a user's items; None without any, or where too many wait already."""
+        """Parameters fitted to a user's items, once; None without any, or where too many wait already."""
         if not len(self.people.interactions(position).items):
             return None
         with self._guard:
+            # In one look with who waits: a fit that ends between two looks would be made again.
+            fitted = self._fitted.get(position)
+            if fitted is not None:
+                return fitted
             future = self._waiting.get(position)
             if future is None:
                 if len(self._waiting) >= WAITING:

@@ -12,7 +12,7 @@ import torch
 from fedrecgel.client.published import Published
 from fedrecgel.client.store import ArrayStore
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
-from fedrecgel.common.algorithms.fit import FIT_ROUNDS, fit_private
+from fedrecgel.common.algorithms.fit import fit_private
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.algorithms.view import GroupedView, users_at_once
 from fedrecgel.common.data.dataset import Dataset
@@ -30,7 +30,7 @@ from fedrecgel.simulation.table import table
 
 MODELS = {
     "kept": "private parameters as the chosen round found them",
-    "fitted": f"private parameters after {FIT_ROUNDS} more local rounds against the shared ones",
+    "fitted": "private parameters after {rounds} against the shared ones",
 }
 """Which model `Result.evaluate` measures."""
 
@@ -181,8 +181,8 @@ class Result:
         names
             Metrics to report, any kind at any k.
         fitted
-            Measure another model: each user first takes `FIT_ROUNDS` local rounds of private steps
-            against the final shared parameters, as a new user does; nothing is sent or kept. By
+            Measure another model: each user first takes `Algorithm.fit_rounds` local rounds of private
+            steps against the final shared parameters, as a new user does; nothing is sent or kept. By
             default users have the private parameters that the chosen round found them with, which
             may be old, or the initial ones.
         """
@@ -197,7 +197,9 @@ class Result:
             users=users,
             names=names,
         )
-        report["model"] = MODELS["fitted" if fitted else "kept"]
+        count = self.algorithm.fit_rounds
+        rounds = "1 more local round" if count == 1 else f"{count} more local rounds"
+        report["model"] = MODELS["fitted" if fitted else "kept"].format(rounds=rounds)
         if self.algorithm.config.negatives == "leaky":
             report["warnings"].insert(0, LEAKY)
         # Which item rows were trained is not kept, only what the run counted on the test items.

@@ -24,6 +24,8 @@ from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.state import DTYPES, State, Tensors, Update, stack_users
 
 ConfigT = TypeVar("ConfigT", bound=Config)
+FIT_ROUNDS = 50
+"""Local rounds after which a private state stepped by gradients has mostly settled."""
 
 
 @dataclass
@@ -318,6 +320,11 @@ class Algorithm(ABC, Generic[ConfigT]):
     @abstractmethod
     def personal_view(self, download: Download, private: State) -> PersonalView:
         """Scores of the stacked users, from what the server sends and their own state alone."""
+
+    @property
+    def fit_rounds(self) -> int:
+        """Local rounds that fit a private state to frozen shared tensors (`fit_private`)."""
+        return FIT_ROUNDS
 
     def prepared(self, shared: State) -> State:
         """``shared``, and beside it what scoring one user after the other would compute each time.

@@ -224,6 +224,11 @@ class GradientAlgorithm(Algorithm[GradientConfig]):
         """See `Algorithm.personal_view`."""
         return ScorerView(self.scorer, download.shared, private["user"])
 
+    @property
+    def fit_rounds(self) -> int:
+        """See `Algorithm.fit_rounds`; Newton is there after its first step, from wherever."""
+        return 1 if self.config.private_optimizer == "newton" else super().fit_rounds
+
     @torch.no_grad()
     def prepared(self, shared: State) -> State:
         """See `Algorithm.prepared`."""

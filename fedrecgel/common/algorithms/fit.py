@@ -7,9 +7,6 @@ from fedrecgel.common.algorithms.base import Algorithm, Download
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.state import State
 
-FIT_ROUNDS = 50
-"""Local rounds in which a private state is fitted to the frozen shared model."""
-
 
 def fit_private(
     algorithm: Algorithm[Any],
@@ -19,7 +16,7 @@ def fit_private(
     after: int = 0,
     between: Callable[[], object] | None = None,
 ) -> State:
-    """Private states (U, ...) of users after `FIT_ROUNDS` local rounds; nothing is sent or kept.
+    """Private states (U, ...) of users after `Algorithm.fit_rounds`; nothing is sent or kept.
 
     Parameters
     ----------
@@ -34,7 +31,7 @@ def fit_private(
     """
     if private is None:
         private = algorithm.init_private(data.keys)
-    for round in range(after + 1, after + FIT_ROUNDS + 1):
+    for round in range(after + 1, after + algorithm.fit_rounds + 1):
         if between is not None:
             between()
         _, private = algorithm.update_users(download, private, data, round)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Download
+from fedrecgel.common.algorithms.fit import fit_private
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import user_keys
@@ -110,6 +111,25 @@ def test_newton_ends_where_the_private_gradient_is_zero(data: Interactions) -> N
     again, _ = algorithm.block_update(Download(shared), state, data, 2)
     first, _ = algorithm.block_update(Download(shared), private, data, 1)
     torch.testing.assert_close(again.dense["gram"], first.dense["gram"])  # wherever one begins
+
+
+def test_with_newton_a_fit_is_one_round_and_as_good_as_fifty(data: Interactions) -> None:
+    algorithm = make(**{"private-optimizer": "newton", "rho-private": 0.0})
+    download = Download(algorithm.init_server().shared)
+    rounds: list[int] = []
+    found = fit_private(algorithm, download, data, between=lambda: rounds.append(1))
+    assert len(rounds) == 1
+    many = algorithm.init_private(data.keys)
+    for round in range(1, 51):
+        _, many = algorithm.update_users(download, many, data, round)
+    torch.testing.assert_close(found["user"], many["user"], rtol=0, atol=1e-12)
+
+
+def test_with_adam_a_fit_is_fifty_rounds(data: Interactions) -> None:
+    algorithm, rounds = make(), list[int]()
+    download = Download(algorithm.init_server().shared)
+    fit_private(algorithm, download, data, between=lambda: rounds.append(1))
+    assert len(rounds) == 50
 
 
 def test_the_server_steps_all_items_and_gram_follows_them(data: Interactions) -> None:
