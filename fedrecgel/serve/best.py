@@ -23,6 +23,7 @@ def best_items(scores: Tensor, k: int, excluded: Ints) -> Ints:
     values = np.maximum(values, np.finfo(values.dtype).min)
     values[excluded] = -np.inf
     last = len(values) - min(k, len(values))
-    chosen = np.flatnonzero(values >= np.partition(values, last)[last])
+    chosen: Ints = np.flatnonzero(values >= np.partition(values, last)[last])
     chosen = chosen[np.argsort(-values[chosen], kind="stable")][:k]
-    return chosen[values[chosen] > -np.inf]
+    best: Ints = chosen[values[chosen] > -np.inf]
+    return best

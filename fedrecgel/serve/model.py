@@ -156,7 +156,7 @@ class Model:
         return None if fitted is None else (fitted, Source.FITTED)
 
     def _fit(self, position: int) -> State | None:
-        """Parameters fitted to a user's items, once; None without any, or where too many wait already."""
+        """Parameters fitted once to a user's items; None without any, or where too many wait."""
         if not len(self.people.interactions(position).items):
             return None
         with self._guard:

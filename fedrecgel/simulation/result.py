@@ -181,8 +181,8 @@ class Result:
         names
             Metrics to report, any kind at any k.
         fitted
-            Measure another model: each user first takes `Algorithm.fit_rounds` local rounds of private
-            steps against the final shared parameters, as a new user does; nothing is sent or kept. By
+            Measure another model: each user's private state is first fitted to the final shared
+            parameters (`Algorithm.fit_rounds`), as a new user's is; nothing is sent or kept. By
             default users have the private parameters that the chosen round found them with, which
             may be old, or the initial ones.
         """

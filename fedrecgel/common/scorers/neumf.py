@@ -105,7 +105,7 @@ class NeuMFScorer(Scorer):
         half = torch.addmm(network["tower.0.bias"].unsqueeze(1), weight, items[:, d:].T)
         padded = pad(half, (0, -len(items) % COLUMNS))
         return {
-            ITEM_HALF: padded.unflatten(1, (-1, COLUMNS)).transpose(0, 1).contiguous(),
+            ITEM_HALF: padded.view(len(half), -1, COLUMNS).transpose(0, 1).contiguous(),
             WEIGHTED: network["output.weight"][0, :d].unsqueeze(1) * items[:, :d].T,
         }
 
