@@ -69,7 +69,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         "--time-limit",
         type=float,
         metavar="SECONDS",
-        help="a run that would take longer is marked infeasible, with the estimate",
+        help="processor time; a run that would take more is marked infeasible, with the estimate",
     )
     parser.add_argument(
         "--log",

@@ -40,7 +40,12 @@ TUNED: Mapping[str, Mapping[str, Scalar]] = {
     "filmtrust": _TUNED,
     "lastfm-2k": _TUNED | {"private-weight-decay": 5.0, "item-weight-decay": 5e-3},
     "amazon-video": _TUNED
-    | {"unknown-weight": 0.03, "private-weight-decay": 1.0, "item-weight-decay": 1e-3},
+    | {
+        "embedding-dim": 128,
+        "unknown-weight": 0.015,
+        "private-weight-decay": 1.0,
+        "item-weight-decay": 1e-3,
+    },
 }
 """Of FedRecGEL and of what is trained like it, by data set name; ``default`` for any other."""
 

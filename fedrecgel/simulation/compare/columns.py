@@ -107,7 +107,7 @@ def head(values: Mapping[str, Any]) -> list[str]:
         trials += f" of at most {rounds} rounds"
     limit = options["time_limit"]
     if limit is not None:
-        trials += f", at most {limit:g} s a run"
+        trials += f", at most {limit:g} s of processor time a run"
     return [
         f"seeds 0 to {options['seeds'] - 1}; {trials}; {settings}",
         "versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()),

@@ -1,4 +1,4 @@
-"""Processes that make cells beside each other, watched by the clock.
+"""Processes that make cells beside each other, each with so much processor time.
 
 Each is a plain child process with one thread, so a cell that takes too long, needs too much memory
 or crashes ends alone; another process takes its place.
@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Limit:
-    """When a cell takes too long: ``seconds`` for all its rounds, None for no limit."""
+    """When a cell takes too long: ``seconds`` of processor time for all its rounds; None: never."""
 
     seconds: float | None = None
 
@@ -46,7 +45,7 @@ class Limit:
         Parameters
         ----------
         elapsed
-            Seconds since it began.
+            Seconds of processor time that it has had.
         rounds, at
             Rounds that are done since then, and the seconds when the last of them was.
         """
@@ -73,7 +72,7 @@ class _Worker:
     process: "subprocess.Popen[str]"
     reader: threading.Thread
     job: Job | None = None
-    begin: float | None = None
+    elapsed: float = 0.0
     first: int | None = None
     rounds: int = 0
     at: float = 0.0
@@ -110,7 +109,7 @@ class Pool:
     def give(self, job: Job) -> None:
         """Begin a job."""
         worker = self._idle() or self._start()
-        worker.job, worker.begin = job, None  # a new process loads libraries before it begins
+        worker.job, worker.elapsed = job, 0.0
         worker.first, worker.rounds, worker.at = None, 0, 0.0
         order = {"cell": job.cell.to_json(), "data": str(job.data), "store": str(self.store.folder)}
         assert worker.process.stdin is not None
@@ -177,12 +176,13 @@ class Pool:
         if told is None:
             code = self._end(worker)
             self._note(worker.job, Outcome("failed", f"its process died (exit {code})"), ended)
-        elif "begun" in told:
-            worker.begin = time.monotonic()
-        elif "round" in told:
+        elif "elapsed" in told:
+            worker.elapsed = told["elapsed"]
+            if "round" not in told:
+                return
             # A cell that was half made goes on at a later round.
             worker.first = told["round"] - 1 if worker.first is None else worker.first
-            worker.rounds, worker.at = told["round"] - worker.first, told["elapsed"]
+            worker.rounds, worker.at = told["round"] - worker.first, worker.elapsed
             self.on_round(worker.job, told["round"])
         else:
             job, worker.job = worker.job, None
@@ -190,10 +190,9 @@ class Pool:
             ended.append((job, outcome or Outcome("failed", "its files could not be written")))
 
     def _watch(self, worker: _Worker, ended: list[tuple[Job, Outcome]]) -> None:
-        if worker.job is None or worker.begin is None:
+        if worker.job is None:
             return
-        elapsed = time.monotonic() - worker.begin
-        late = self.limit.exceeded(worker.job, elapsed, worker.rounds, worker.at)
+        late = self.limit.exceeded(worker.job, worker.elapsed, worker.rounds, worker.at)
         if late is not None:
             self._end(worker)
             self._note(worker.job, Outcome("infeasible", too_long(late), late), ended)

@@ -72,7 +72,8 @@ def compare(
         Processes beside each other, of one thread each (default: the machine's cores); 0 only
         writes the table of what is there.
     time_limit
-        Seconds for a cell. One that would take longer is marked infeasible, with the estimate.
+        Seconds of processor time for a cell. One that would take longer is marked infeasible, with
+        the estimate.
     log
         As in `fedrecgel.simulate`.
     command

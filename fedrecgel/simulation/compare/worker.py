@@ -15,6 +15,9 @@ from typing import Any, TextIO
 
 __all__ = ["main"]
 
+BEAT = 0.25
+"""Seconds between two signs of life."""
+
 
 def main() -> None:
     """Answer until stdin ends."""
@@ -34,15 +37,41 @@ def main() -> None:
     torch.set_num_threads(1)
     while True:
         order = asked.get()
-        begin = time.monotonic()
-        _tell(answers, {"begun": True})
-
-        def on_round(line: dict[str, Any], begin: float = begin) -> None:
-            _tell(answers, {"round": line["round"], "elapsed": time.monotonic() - begin})
-
-        data = Dataset.load(order["data"])
-        make(Cell(**order["cell"]), data, Store(Path(order["store"])), on_round)
+        with _Telling(answers) as telling:
+            data = Dataset.load(order["data"])
+            make(Cell(**order["cell"]), data, Store(Path(order["store"])), telling.on_round)
         _tell(answers, {"finished": True})
+
+
+class _Telling:
+    """Tells of each round, and in between, how much processor time a cell has had.
+
+    Not the clock on the wall: what else a machine does must not make a cell infeasible.
+    """
+
+    def __init__(self, answers: TextIO) -> None:
+        self._answers, self._begin = answers, time.process_time()
+        self._done, self._lock = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> "_Telling":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def on_round(self, line: dict[str, Any]) -> None:
+        self._say(round=line["round"])
+
+    def _beat(self) -> None:
+        while not self._done.wait(BEAT):
+            self._say()
+
+    def _say(self, **more: int) -> None:
+        with self._lock:
+            _tell(self._answers, {**more, "elapsed": time.process_time() - self._begin})
 
 
 def _listen(asked: "SimpleQueue[dict[str, Any]]") -> None:
