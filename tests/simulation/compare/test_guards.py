@@ -32,11 +32,9 @@ def test_a_search_over_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         draw_trials(make_config("fedmf"), 3)
 
 
-def test_algorithms_that_need_individual_updates_are_refused_where_sums_are_asked_for(
-    small_data: Dataset,
-) -> None:
+def test_algorithms_that_need_individual_updates_are_refused_where_sums_are_asked_for() -> None:
     with pytest.raises(ConfigError, match="perfedrec compares the users' own updates"):
-        start(Entry("perfedrec"), small_data, {"server-sees": "sum"})
+        start(Entry("perfedrec"), {"server-sees": "sum"})
 
 
 def test_a_cell_of_somebody_elses_algorithm_changes_with_its_code(

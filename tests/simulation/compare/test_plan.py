@@ -27,8 +27,8 @@ def test_a_name_that_is_none_is_refused(names):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_first_trial_is_the_start_and_every_algorithm_gets_the_same_budget(name, small_data):
-    config = start(Entry(name), small_data, {})
+def test_the_first_trial_is_the_start_and_every_algorithm_gets_the_same_budget(name):
+    config = start(Entry(name), {})
     trials = draw_trials(config, 6)
     assert trials[0] == config
     assert len(trials) == len({str(trial.to_flat()) for trial in trials}) == 6
@@ -47,23 +47,23 @@ def test_what_is_searched_are_settings_of_the_algorithm(name):
             make_config(name, {setting: value})
 
 
-def test_a_setting_that_the_caller_chose_is_not_searched(small_data):
-    config = start(Entry("fedncf"), small_data, {"server-lr": "0.3"})
+def test_a_setting_that_the_caller_chose_is_not_searched():
+    config = start(Entry("fedncf"), {"server-lr": "0.3"})
     trials = draw_trials(config, 8, ["server-lr"])
     assert {trial.server_lr for trial in trials} == {0.3}
 
 
-def test_rounds_and_the_metric_that_chooses_are_the_same_for_all(small_data):
-    configs = [start(Entry(name), small_data, {"rounds": 7}) for name in ALGORITHMS]
+def test_rounds_and_the_metric_that_chooses_are_the_same_for_all():
+    configs = [start(Entry(name), {"rounds": 7}) for name in ALGORITHMS]
     assert {(c.rounds, c.fraction, c.evaluate_every, c.select_by) for c in configs} == {
         (7, 0.1, 10, "full.ndcg@10")
     }
 
 
-def test_a_setting_may_be_for_one_algorithm(small_data):
+def test_a_setting_may_be_for_one_algorithm():
     given = {"fedncf.server-lr": 0.3}
-    assert start(Entry("fedncf"), small_data, given).server_lr == 0.3
-    assert start(Entry("fedrecgel"), small_data, given).server_lr != 0.3
+    assert start(Entry("fedncf"), given).server_lr == 0.3
+    assert start(Entry("fedrecgel"), given).server_lr != 0.3
 
 
 @pytest.mark.parametrize(
