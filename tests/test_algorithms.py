@@ -115,7 +115,6 @@ def hand_made(rows: list[list[int]], num_items: int) -> Interactions:
     return Interactions(items, offsets, user_keys(f"user {u}" for u in range(len(rows))), num_items)
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize("name", ALGORITHMS)
 class TestEveryAlgorithm:
     def test_it_learns_the_checkerboard(
@@ -271,7 +270,6 @@ def test_catalogue_and_candidates_give_the_same_scores(name: str, scorer: str) -
         _, private = algorithm.update_users(Download(server.shared), private, data, 1)
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize("engine", ["block", "loop"])
 @pytest.mark.parametrize("scorer", ["dot", "neumf"])
 def test_both_radii_0_are_fedncf_bit_for_bit(
@@ -445,7 +443,6 @@ def test_addressed_tensors_of_the_best_round_are_restored_too(
     assert run.run().outcome.best.round < 4  # else there is nothing to restore
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize("items", [60, 3000])
 def test_the_same_rates_do_on_any_catalogue(tmp_path: Path, items: int) -> None:
     """U081: no learning rate is multiplied by the catalogue's size, and the result says which."""

@@ -49,7 +49,6 @@ def test_the_clock_puts_everything_back(bench: Any) -> None:
     assert app.train is before
 
 
-@pytest.mark.flower
 @pytest.mark.slow
 def test_a_tiny_benchmark_writes_what_others_read(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -160,7 +160,6 @@ def numbers_of(lines: list[dict[str, Any]]) -> list[float]:
     return found
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize(
     ("name", "scorer"), [pair for pair in WITH_SCORER if pair != ("fedncf", "neumf")]
 )
@@ -189,7 +188,6 @@ def test_any_grouping_into_nodes_gives_the_same_run(
         np.testing.assert_allclose(numbers_of(other_test), numbers_of(test), rtol=1e-9)
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_other_groupings_agree_in_the_first_loss_in_float32(
     federation: Make, small_data: Dataset, scorer: str
@@ -264,7 +262,6 @@ def lines_without_times(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
 
 
-@pytest.mark.flower
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_a_repeated_run_is_equal_to_the_byte(
     small_data: Dataset, tmp_path: Path, scorer: str

@@ -17,8 +17,6 @@ from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.config import setting_help
 from fedrecgel.common.data.dataset import Dataset
 
-pytestmark = pytest.mark.flower
-
 Capture = pytest.CaptureFixture[str]
 COMMANDS = ("demo", "prepare", "simulate", "recommend", "evaluate")
 QUICK = ["--rounds", "2", "--preset", "paper", "--log", "none"]
@@ -184,6 +182,7 @@ def test_a_damaged_run_is_one_line(
         assert_refused([command, "--run", str(run), *more], str(run), capfd)
 
 
+@pytest.mark.flower
 def test_json_of_simulate_is_result_json(
     small_data: Dataset, tmp_path: Path, capfd: Capture
 ) -> None:

@@ -19,8 +19,6 @@ from fedrecgel.server.checkpoint import FOLDER, Checkpoint
 from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.grid import InProcessGrid
 
-pytestmark = pytest.mark.flower
-
 SETTINGS = {
     "dtype": "float64",
     "scorer": "dot",
@@ -104,6 +102,7 @@ def test_a_run_killed_fifty_times_ends_as_an_unbroken_one(data: Dataset, tmp_pat
     same(finish(data, run, rounds=LONG), expected)
 
 
+@pytest.mark.flower
 def test_a_damaged_checkpoint_is_passed_over(data: Dataset, tmp_path: Path) -> None:
     expected = finish(data, tmp_path / "whole")
     run = tmp_path / "run"
@@ -118,6 +117,7 @@ def test_a_damaged_checkpoint_is_passed_over(data: Dataset, tmp_path: Path) -> N
     same(finish(data, run), expected)
 
 
+@pytest.mark.flower
 def test_a_run_may_be_made_longer_but_not_otherwise(data: Dataset, tmp_path: Path) -> None:
     finish(data, tmp_path, rounds=6)
     finish(data, tmp_path, rounds=9)
@@ -139,6 +139,7 @@ def test_another_format_is_refused_by_name(data: Dataset, tmp_path: Path) -> Non
         finish(data, tmp_path)
 
 
+@pytest.mark.flower
 def test_training_stops_when_validation_stalls(data: Dataset, tmp_path: Path) -> None:
     made = strategy(tmp_path, rounds=200, patience=2, **{"evaluate-every": 1, "server-lr": 0.5})
     made.start(grid(data, tmp_path))

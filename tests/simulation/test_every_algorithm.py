@@ -15,8 +15,6 @@ from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.simulation.personal import PersonalModel
 
-pytestmark = pytest.mark.flower
-
 SETTINGS: dict[str, Any] = {
     "preset": "paper",
     "embedding_dim": 4,

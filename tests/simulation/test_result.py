@@ -14,8 +14,6 @@ from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.data.prepare import prepare
 from fedrecgel.common.errors import ConfigError, DataError, FedRecError, RunError
 
-pytestmark = pytest.mark.flower
-
 SETTINGS: dict[str, Any] = {
     "preset": "paper",
     "scorer": "dot",

@@ -11,8 +11,6 @@ from fedrecgel import Result, simulate
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import RunError
 
-pytestmark = pytest.mark.flower
-
 SETTINGS: dict[str, Any] = {
     "preset": "paper",
     "scorer": "dot",
