@@ -68,7 +68,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PROJECT["tool"]["flwr"]["app"]["fab-include"] + ["pyproject.toml"]:
         if "*" not in name:
             shutil.copy(ROOT / name, app)
-    shutil.copytree(ROOT / "fedrecgel", app / "fedrecgel")
+    # Others may just be writing into __pycache__.
+    sources = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "fedrecgel", app / "fedrecgel", ignore=sources)
     command = "from flwr.cli.app import app; app()"
     subprocess.run(
         [sys.executable, "-c", command, "build"],

@@ -18,6 +18,10 @@ from fedrecgel.simulation.finish import write_result
 from fedrecgel.simulation.progress import Progress, interruptible
 from fedrecgel.simulation.result import Result
 
+FIRST_ANSWERS = 600.0
+"""Seconds for all nodes to say that they are there. None can be missing, but Ray starts processes
+for them, which takes minutes on a busy machine."""
+
 
 def simulate(
     data: str | Path | Dataset,
@@ -140,6 +144,7 @@ def _train(
 
         strategy = session.strategy(
             min_nodes=carrier.nodes,
+            wait=FIRST_ANSWERS,
             on_round=after_round,
             on_failure=progress.on_failure,
             stop=stop,

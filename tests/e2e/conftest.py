@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES_ALONE = shutil.ignore_patterns("__pycache__")  # others write there at the same time
 FLWR = [sys.executable, "-c", "from flwr.cli.app import app; app()"]
 
 
@@ -28,7 +29,7 @@ class SuperLink:
     app: Path
     environment: dict[str, str]
 
-    def flwr(self, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    def flwr(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*FLWR, *arguments],
             cwd=self.app,
@@ -59,7 +60,7 @@ def superlink(folder: Path) -> Iterator[SuperLink]:
     for name in [*project["tool"]["flwr"]["app"]["fab-include"], "pyproject.toml"]:
         if "*" not in name:
             shutil.copy(ROOT / name, app)
-    shutil.copytree(ROOT / "fedrecgel", app / "fedrecgel")
+    shutil.copytree(ROOT / "fedrecgel", app / "fedrecgel", ignore=SOURCES_ALONE)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,7 +89,7 @@ def superlink(folder: Path) -> Iterator[SuperLink]:
     )
     try:
         link = SuperLink(app, environment)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while link.flwr("ls", "--format", "json").returncode != 0:
             assert process.poll() is None, (folder / "superlink.log").read_text()
             assert time.monotonic() < deadline, "the SuperLink does not answer"

@@ -23,7 +23,7 @@ SETTINGS = {
 def test_a_run_leaves_what_simulate_leaves(link: Any, tmp_path: Path) -> None:
     data = prepare("synthetic", tmp_path / "data", users=60)
     ours = simulate(data, tmp_path / "ours", log="none", **SETTINGS)
-    text, status = link.run(3, data=data.path, out=tmp_path / "theirs", **SETTINGS)
+    text, status = link.run(3, data=data.path, out=tmp_path / "theirs", wait=600.0, **SETTINGS)
     assert status == "finished:completed", text
     assert "3 nodes" in text
     theirs = Result.open(tmp_path / "theirs")

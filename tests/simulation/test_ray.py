@@ -14,7 +14,9 @@ import pytest
 from fedrecgel import Result, simulate
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
+from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation import ray as backend
+from fedrecgel.simulation.backends import Carrier
 
 pytestmark = pytest.mark.flower
 SETTINGS: dict[str, Any] = {
@@ -27,6 +29,8 @@ SETTINGS: dict[str, Any] = {
     "evaluate_every": 1,
     "log": "none",
 }
+PATIENCE = 600.0
+"""Seconds for what starts Ray, beside other tests or on a busy machine."""
 METRICS = ("sampled.hr@10", "sampled.ndcg@10", "full.hr@10", "full.ndcg@10")
 
 
@@ -65,6 +69,22 @@ def test_without_ray_there_is_one_plain_line(
         simulate(small_data, tmp_path / "run", backend="ray", **SETTINGS)
     assert not (tmp_path / "run").exists()
     assert simulate(small_data, tmp_path / "run", **SETTINGS).round <= 3
+
+
+def test_processes_that_start_slowly_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, small_data: Dataset, tmp_path: Path
+) -> None:
+    """Ten minutes for the first answers: a minute is too short on a busy machine."""
+    waits = []
+
+    def start(self: Carrier, strategy: FedRecStrategy, *rest: Any) -> None:
+        waits.append(strategy.wait)
+        raise ConfigError("seen enough")
+
+    monkeypatch.setattr(Carrier, "start", start)
+    with pytest.raises(ConfigError, match="seen enough"):
+        simulate(small_data, tmp_path / "run", backend="ray", **SETTINGS)
+    assert waits == [600.0]
 
 
 # Ray runs in processes of its own: it leaves open files behind, which pytest would report.
@@ -124,7 +144,7 @@ def test_ray_gives_the_numbers_of_the_in_process_run(
         command(RUN, small_data, tmp_path / "outside", log="text", **own),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert "Ray: 2 actors of 1 CPU, 1 thread each" in done.stderr
@@ -152,7 +172,7 @@ def test_a_failing_client_shows_one_traceback_and_ends_the_run(
         command(FAILING, small_data, tmp_path / "run", log="text"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 2
     assert done.stderr.count("Traceback (most recent call last)") == 1
@@ -184,7 +204,7 @@ def test_ctrl_c_leaves_no_folder_and_no_process(
     assert process.returncode == 130, text
     assert leftovers() <= before
     # Ray's helpers end a moment after the process that they belong to.
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while processes_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert processes_of(process.pid) == ""
