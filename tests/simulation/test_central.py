@@ -20,18 +20,6 @@ from fedrecgel.simulation.central.tuned import CACHE, references
 from fedrecgel.simulation.central.views import RecentView
 
 
-def two_tastes(users=40, items=24):
-    """Even users like even items, odd users odd ones: a central model can know, popularity not."""
-    rng = np.random.default_rng(0)
-    rows = [2 * rng.choice(items // 2, 8, replace=False) + u % 2 for u in range(users)]
-    return make_dataset(
-        [row[:6].tolist() for row in rows],
-        validation=[int(row[6]) for row in rows],
-        test=[int(row[7]) for row in rows],
-        num_items=items,
-    )
-
-
 def matrix(data):
     x = np.zeros((data.num_users, data.num_items))
     for user in range(data.num_users):
@@ -44,7 +32,7 @@ def scores(view):
 
 
 @pytest.fixture
-def kept(on_disk):
+def kept(two_tastes, on_disk):
     return on_disk(two_tastes())
 
 
@@ -55,7 +43,7 @@ def together(data):
     return torch.cat([counts for _, counts in Training(data).together()]).tolist()
 
 
-def test_items_together_are_counted_once_per_user(monkeypatch):
+def test_items_together_are_counted_once_per_user(two_tastes, monkeypatch):
     monkeypatch.setattr(training, "BUDGET", 4 * 40 * 7)  # several blocks of items
     data = two_tastes()
     x = matrix(data)
@@ -65,7 +53,7 @@ def test_items_together_are_counted_once_per_user(monkeypatch):
 
 
 @pytest.mark.parametrize("users", [10, 40])  # fewer and more than the 24 items
-def test_ease_equals_its_closed_form(users):
+def test_ease_equals_its_closed_form(two_tastes, users):
     data = two_tastes(users)
     x = matrix(data)
     p = np.linalg.inv(x.T @ x + 30 * np.eye(data.num_items))
@@ -74,7 +62,7 @@ def test_ease_equals_its_closed_form(users):
     np.testing.assert_allclose(scores(ease(Training(data), {"l2": 30}, "test")), x @ b, atol=1e-5)
 
 
-def test_item_neighbours_equal_a_plain_loop():
+def test_item_neighbours_equal_a_plain_loop(two_tastes):
     data = two_tastes()
     x = matrix(data)
     together, counts = x.T @ x, x.sum(axis=0)
@@ -103,7 +91,7 @@ def test_an_item_keeps_only_its_nearest_neighbours():
         (als, {"factors": 4, "regularization": 0.1, "alpha": 5}),
     ],
 )
-def test_a_central_method_finds_the_taste_of_a_user(fit, params):
+def test_a_central_method_finds_the_taste_of_a_user(two_tastes, fit, params):
     if fit is als:
         pytest.importorskip("implicit")
     data = two_tastes()
@@ -116,7 +104,7 @@ def test_a_central_method_finds_the_taste_of_a_user(fit, params):
 
 
 @pytest.mark.parametrize("name", ["item-knn", "ease", "als"])
-def test_nothing_is_learned_from_held_out_items(name):  # U062, U063
+def test_nothing_is_learned_from_held_out_items(two_tastes, name):  # U062, U063
     if name == "als":
         pytest.importorskip("implicit")
     data = two_tastes()
@@ -197,7 +185,7 @@ def test_another_data_set_or_grid_or_a_damaged_file_is_computed_again(kept, monk
     assert not references(kept, ["ease"])[0][0].cached
 
 
-def test_without_validation_the_first_of_the_grid_is_taken_and_said(on_disk):
+def test_without_validation_the_first_of_the_grid_is_taken_and_said(two_tastes, on_disk):
     data = two_tastes()
     data = on_disk(replace(data, validation_items=np.full_like(data.validation_items, -1)))
     report = reference_report(data, ["ease"])

@@ -13,26 +13,14 @@ from fedrecgel.simulation.central.methods import METHODS
 from fedrecgel.simulation.central.training import Training
 
 
-def two_tastes(users=80, items=24):
-    """Even users like even items, odd users odd ones."""
-    rng = np.random.default_rng(0)
-    rows = [2 * rng.choice(items // 2, 8, replace=False) + u % 2 for u in range(users)]
-    return make_dataset(
-        [row[:6].tolist() for row in rows],
-        validation=[int(row[6]) for row in rows],
-        test=[int(row[7]) for row in rows],
-        num_items=items,
-    )
-
-
 def hits(data, view, k=5):
     held = held_out(data, "test")
     return hit_ratio(rank_in_catalogue(view, held.positives, held.excluded), k).mean()
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("mf", max(EPOCHS_MF)), ("neumf", max(EPOCHS_NEUMF))])
-def test_a_central_model_of_vectors_finds_the_taste_of_a_user(name, epochs):
-    data, method = two_tastes(), METHODS[name]
+def test_a_central_model_of_vectors_finds_the_taste_of_a_user(two_tastes, name, epochs):
+    data, method = two_tastes(80), METHODS[name]
     view = method.fit(Training(data), {**method.grid[0], "epochs": epochs}, "test")
     assert hits(data, view) > 0.8  # 5 of 17 items are of the right taste: chance is 0.29
     held = held_out(data, "test")
@@ -42,7 +30,7 @@ def test_a_central_model_of_vectors_finds_the_taste_of_a_user(name, epochs):
 
 
 @pytest.mark.parametrize("name", ["mf", "neumf", "local-only"])
-def test_nothing_is_learned_from_held_out_items(name):  # U062, U063
+def test_nothing_is_learned_from_held_out_items(two_tastes, name):  # U062, U063
     data = two_tastes(20)
     other = replace(data, validation_items=data.test_items, test_items=data.validation_items)
     method = METHODS[name]
@@ -51,7 +39,7 @@ def test_nothing_is_learned_from_held_out_items(name):  # U062, U063
     np.testing.assert_array_equal(*scores)
 
 
-def test_one_training_serves_every_number_of_epochs():
+def test_one_training_serves_every_number_of_epochs(two_tastes):
     training, method = Training(two_tastes(20)), METHODS["mf"]
     for params in method.grid:
         method.fit(training, params, "test")
