@@ -19,6 +19,7 @@ from fedrecgel.common.data.dataset import Dataset, by_name, make_dataset
 from fedrecgel.common.data.store import write_data_set
 from fedrecgel.common.hashing import mix
 from fedrecgel.common.state import State
+from fedrecgel.server.exchange import Failure
 from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.grid import InProcessGrid
 
@@ -51,7 +52,12 @@ class Federation:
     def __init__(self, data: Dataset, config: Config, folder: Path, nodes: int) -> None:
         self.data, self.config, self.folder, self.nodes = data, config, folder, nodes
         self.lines: list[dict[str, Any]] = []
-        self.failures: list[tuple[str, str]] = []
+        self.told: list[tuple[str, Failure]] = []
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """Sites and reasons."""
+        return [(site, failure.reason) for site, failure in self.told]
 
     def grid(self, kind: type[InProcessGrid] = InProcessGrid) -> InProcessGrid:
         parts = range(self.nodes)
@@ -66,7 +72,7 @@ class Federation:
             min_nodes=self.nodes,
             wait=1.0,
             on_round=self.lines.append,
-            on_failure=lambda site, failure: self.failures.append((site, failure.reason)),
+            on_failure=lambda site, failure: self.told.append((site, failure)),
         )
         strategy.start(grid or self.grid())
         return strategy

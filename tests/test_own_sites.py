@@ -105,6 +105,7 @@ def test_separate_sites_compute_what_one_node_with_all_users_does(
 
 
 def test_the_same_file_at_two_sites_is_refused(data: Dataset, tmp_path: Path) -> None:
+    """U018."""
     nodes = write_sites(data, [20], tmp_path)
     nodes[1]["interactions"] = nodes[0]["interactions"]
     with pytest.raises(FederationError, match="'site-0' and 'site-1' have the very same data"):
@@ -117,6 +118,27 @@ def test_a_site_that_cannot_take_part_is_told_before_round_1(data: Dataset, tmp_
     with pytest.raises(FederationError, match=r"1 of 2 nodes answered; .*site-1: .*1.csv") as found:
         run_sites(data, nodes)
     assert "\n" not in str(found.value)
+
+
+def test_what_only_a_simulation_tells_its_nodes_is_asked_for(data: Dataset, tmp_path: Path) -> None:
+    """U018: node-config is empty, wrong, or of another node."""
+
+    def node(part: int, **changes: Any) -> Node:
+        share = {"partition-id": part, "num-partitions": 3}
+        return {"data": str(data.path), "state": str(tmp_path / "s"), **share, **changes}
+
+    def refused(*nodes: Node) -> str:
+        config = make_config("fedrecgel", SETTINGS)
+        strategy = FedRecStrategy(config, min_nodes=len(nodes), wait=1.0)
+        with pytest.raises(FederationError) as found:
+            strategy.start(InProcessGrid(app, list(nodes), {}))
+        assert "\n" not in str(found.value)
+        return str(found.value)
+
+    assert "the node has no 'data'; give it in --node-config, e.g. data='/data/" in refused({})
+    assert "/nowhere is not a prepared data set" in refused(node(0, data="/nowhere"))
+    assert "partition-id is 7 but num-partitions 3; ids run" in refused(node(0), node(7))
+    assert "two nodes call themselves 'site-1'" in refused(node(0), node(1), node(1))
 
 
 def test_a_node_with_prepared_data_does_not_mix_with_them(data: Dataset, tmp_path: Path) -> None:

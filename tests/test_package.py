@@ -90,11 +90,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.flower
 def test_flower_bundle_holds_every_module_and_no_test(bundle: Path) -> None:
+    """U019: Flower leaves some names out without a word."""
     assert {p.relative_to(bundle).as_posix() for p in bundle.rglob("*.py")} == SOURCES
 
 
 @pytest.mark.flower
 def test_flower_bundle_loads_where_only_it_is_on_the_path(bundle: Path, tmp_path: Path) -> None:
+    """U019."""
     components = PROJECT["tool"]["flwr"]["app"]["components"]
     lines = ["import fedrecgel", "print(fedrecgel.__file__)"]
     for reference in components.values():

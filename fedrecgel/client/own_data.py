@@ -38,6 +38,8 @@ from fedrecgel.common.state import State
 RUNS = 16
 """Runs whose data a site keeps; what only older ones used is removed."""
 PRIVATE = "private.sqlite"
+OWN = 0o600
+"""Mode of every file in the state folder; folders have 0700."""
 LOG = logging.getLogger("flwr")
 
 
@@ -222,13 +224,16 @@ def _prepare(place: Place, query: Query) -> Path:
             _make(place, query.catalogue, folder)
         pointer = _pointer(place.state, query.run)
         pointer.parent.mkdir(exist_ok=True, mode=0o700)
-        write_json(pointer, {"data": key})
+        write_json(pointer, {"data": key}, OWN)
         _forget_old_runs(place.state)
     return folder
 
 
 def _make(place: Place, catalogue: Catalogue, folder: Path) -> None:
+    folder.parent.mkdir(exist_ok=True, mode=0o700)
     data = site_dataset(catalogue, place.interactions, folder)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else OWN)
     report, unknown = data.manifest.report, data.manifest.report[UNKNOWN]
     interactions = int(str(report["rows_kept"]))
     LOG.info(
@@ -256,7 +261,7 @@ def _source_hash(place: Place) -> str:
         raise DataError(
             f"{path} cannot be read: {error.strerror or error}; is the file mounted there?"
         ) from None
-    write_json(noted, {"file": now, "sha256": digest})
+    write_json(noted, {"file": now, "sha256": digest}, OWN)
     return digest
 
 

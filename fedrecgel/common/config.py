@@ -10,13 +10,15 @@ would do.
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, cast
 
 from fedrecgel.common.errors import ConfigError
 
 Scalar = bool | int | float | str
+FEW = 6
+"""So many choices are not listed one by one any more."""
 
 
 def setting(
@@ -141,16 +143,23 @@ def setting_help(cls: type[Config]) -> list[tuple[str, Scalar, str]]:
     for field in fields(cls):
         text = str(field.metadata["help"])
         choices = field.metadata["choices"]
-        if choices and len(choices) < 6:
+        if choices and len(choices) < FEW:
             text += f" ({' | '.join(choices)})"
         rows.append((kebab(field.name), cast(Scalar, field.default), text))
     return rows
 
 
 def _unknown(name: str, cls: type[Config], known: list[str]) -> str:
-    near = difflib.get_close_matches(kebab(name), known, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+    hint = _nearest(kebab(name), known, "all of them: fedrecgel simulate --help")
     return f"unknown setting '{name}' for {cls.algorithm or 'fedrecgel'}; {hint}"
+
+
+def _nearest(text: str, known: Sequence[str], otherwise: str) -> str:
+    """Up to three names like a text, or what to say where none is."""
+    near = [f"'{name}'" for name in difflib.get_close_matches(text, known, n=3, cutoff=0.5)]
+    if not near:
+        return otherwise
+    return f"did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?"
 
 
 def _checked(field: "dataclasses.Field[Any]", value: Any) -> Scalar:  # noqa: ANN401
@@ -158,8 +167,8 @@ def _checked(field: "dataclasses.Field[Any]", value: Any) -> Scalar:  # noqa: AN
     parsed = _parsed(name, wanted, value)
     low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
     if choices is not None and parsed not in choices:
-        near = difflib.get_close_matches(str(parsed), choices, n=1, cutoff=0.4)
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(choices)}"
+        every = f"choose from {', '.join(choices)}"
+        hint = every if len(choices) < FEW else _nearest(str(parsed), choices, every)
         raise ConfigError(f"setting '{name}' cannot be '{parsed}'; {hint}")
     if isinstance(parsed, float) and not math.isfinite(parsed):
         raise ConfigError(f"setting '{name}' must be a finite number, not {parsed}")

@@ -75,5 +75,6 @@ def check_link(link: SuperLink, ca: Path) -> str:
             raise
         raise DeployError(
             f"versions differ: the SuperLink at {other} runs Flower {theirs}, here is Flower "
-            f"{own}; a site needs the SuperLink's version ({error})"
+            f"{own}; a site needs the SuperLink's kind, 1.39 (gRPC) or 1.40 to 1.42 (HTTP) "
+            f"({error})"
         ) from None

@@ -97,6 +97,7 @@ class Processes:
             When processes of an earlier start still run there.
         """
         self._lock = _take(self.logs / "running")
+        os.write(self._lock, f"{os.getpid()}\n".encode())
         return self
 
     def __exit__(
@@ -214,7 +215,10 @@ def _end(popen: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 
 def _take(path: Path) -> int:
-    """A file that is locked as long as somebody has it open; it lists their process ids."""
+    """A file that is locked as long as somebody has it open.
+
+    It lists process ids, that of who started the others first.
+    """
     file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,9 +226,15 @@ def _take(path: Path) -> int:
         known = path.read_text(encoding="utf-8").split()
         alive = [pid for pid in known if Path(f"/proc/{pid}").exists()]
         os.close(file)
+        if known[:1] == alive[:1]:
+            raise DeployError(
+                f"a deployment is running there (process {known[0]}, logs in {path.parent}): wait "
+                f"for it, stop it with Ctrl-C where it runs or with: kill {known[0]}; or give "
+                "another --out"
+            ) from None
         raise DeployError(
-            f"a deployment runs in {path.parent} or was killed without its processes: wait for it, "
-            f"or end them, the last one first: kill {' '.join(reversed(alive))}"
+            f"the deployment in {path.parent.parent} was killed without its processes: end them, "
+            f"the last one first: kill {' '.join(reversed(alive))}"
         ) from None
     os.ftruncate(file, 0)
     return file

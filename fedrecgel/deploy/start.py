@@ -41,7 +41,10 @@ def flower_home() -> Path:
     DeployError
         When it cannot.
     """
-    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    try:
+        home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    except RuntimeError:  # a user that no password file knows, without HOME
+        raise DeployError(f"{_who()} has no home; set FLWR_HOME to a folder it may write") from None
     check_writable([home])
     return home
 

@@ -14,7 +14,7 @@ from fedrecgel.common.interactions import Ints
 from fedrecgel.common.metrics import NAMES, MetricSums
 from fedrecgel.common.records import pack_evaluate_request, refuse_undeclared, unpack_metrics
 from fedrecgel.common.requests import EvaluateRequest
-from fedrecgel.server.exchange import LATE, Failure
+from fedrecgel.server.exchange import Failure
 from fedrecgel.server.federation import Federation
 from fedrecgel.server.history import Tally
 
@@ -95,7 +95,6 @@ class EvaluationRound:
         if not parts:
             raise FederationError(
                 f"round {self._request.round}: no node could evaluate; {self._tally.first_line()}"
-                + ("; give them more time: round-timeout" if LATE in self._tally.reasons else "")
             )
         self._tally.replies = len(parts)
         sums = {ranking: MetricSums() for ranking in self._rankings}

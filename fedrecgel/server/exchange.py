@@ -46,14 +46,15 @@ def exchange(
     on_failure: Callable[[Failure], None],
     *,
     renew: bool = False,
+    setting: str = "round-timeout",
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Message]:
     """Push messages and yield each good reply as soon as it is there; report the others.
 
     Flower's own ``send_and_receive`` collects all replies before it returns and sleeps three
     seconds between looks; folding replies as they arrive keeps one reply in memory. With ``renew``
-    the timeout counts from the last reply. A node that Flower does not list any more is given up
-    after `GONE` seconds.
+    the timeout counts from the last reply; ``setting`` is what changes it. A node that Flower does
+    not list any more is given up after `GONE` seconds.
     """
     messages = list(messages)
     nodes = [message.metadata.dst_node_id for message in messages]
@@ -93,7 +94,15 @@ def exchange(
             for message_id in [found for found, node_id in waiting.items() if node_id in lost]:
                 on_failure(Failure(waiting.pop(message_id), WENT))
     for node_id in waiting.values():
-        on_failure(Failure(node_id, LATE))
+        on_failure(Failure(node_id, LATE, _late(timeout, setting)))
+
+
+def _late(seconds: float, setting: str) -> str:
+    """Flower itself lets a message expire after twelve hours: what is late is late by our bound."""
+    return (
+        f"nothing within {seconds:g} s; a node that shares its cores with others is slow: raise "
+        f"{setting}, or host fewer nodes on a machine"
+    )
 
 
 class _Absent:

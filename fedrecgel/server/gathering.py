@@ -85,7 +85,8 @@ class Arrivals:
         nodes = wait_for_nodes(self._grid, least, wait)
         self._asked = dict.fromkeys(nodes, self._clock())
         # Thousands of simulated nodes share a few processes: they take their time, but do answer.
-        replies = exchange(self._grid, self._questions(nodes), wait, tally.add, renew=True)
+        questions = self._questions(nodes)
+        replies = exchange(self._grid, questions, wait, tally.add, renew=True, setting="wait")
         hellos: dict[int, Hello] = {}
         for reply in replies:
             node = reply.metadata.src_node_id

@@ -128,6 +128,8 @@ def test_only_the_owner_may_read_what_is_prepared(node: Node) -> None:
     finally:
         os.umask(before)
     assert state(node).stat().st_mode & 0o777 == 0o700
+    for path in state(node).rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_equal_data_have_equal_fingerprints_in_one_run_only(node: Node, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_snake_case_and_kebab_case_are_one_name() -> None:
             {"learning-rat": 1},
             "unknown setting 'learning-rat' for small; did you mean 'learning-rate'?",
         ),
-        ({"zzz": 1}, "unknown setting 'zzz' for small; known: "),
+        ({"zzz": 1}, "unknown setting 'zzz' for small; all of them: fedrecgel simulate --help"),
         ({"rounds": "ten"}, "setting 'rounds' needs a value of type int, not 'ten'"),
         ({"rounds": 1.5}, "setting 'rounds' needs a value of type int, not 1.5"),
         ({"rounds": True}, "setting 'rounds' needs a value of type int, not True"),
@@ -65,7 +65,7 @@ def test_snake_case_and_kebab_case_are_one_name() -> None:
         ({"careful": 1}, "setting 'careful' needs a value of type bool, not 1"),
         ({"careful": "yes"}, "setting 'careful' needs a value of type bool, not 'yes'"),
         ({"kind": 3}, "setting 'kind' needs a value of type str, not 3"),
-        ({"kind": "squar"}, "setting 'kind' cannot be 'squar'; did you mean 'square'?"),
+        ({"kind": "squar"}, "setting 'kind' cannot be 'squar'; choose from round, square"),
         ({"kind": "zzz"}, "setting 'kind' cannot be 'zzz'; choose from round, square"),
         ({"rounds": 0}, "setting 'rounds' must be at least 1, not 0"),
         ({"learning-rate": 2}, "setting 'learning-rate' must be between 0 and 1, not 2.0"),
@@ -142,3 +142,28 @@ def test_presets_are_valid_settings(name: str, data: str, preset: str) -> None:
 def test_unknown_preset_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown preset 'best'; choose from tuned, paper"):
         preset_settings("fedrecgel", "best", "any")
+
+
+def test_few_choices_are_all_named() -> None:
+    """A near name may be near by chance: 'foo' is no misspelt 'on-off'."""
+    with pytest.raises(ConfigError) as found:
+        make_config("fedrap", {"schedule": "foo"})
+    assert str(found.value) == (
+        "setting 'schedule' cannot be 'foo'; choose from tanh, sin, on-off, falling, none"
+    )
+
+
+def test_an_unknown_setting_gets_its_nearest_names_and_no_long_list() -> None:
+    with pytest.raises(ConfigError) as found:
+        make_config("perfedrec", {"clustr-weight": 1})
+    assert "did you mean 'cluster-weight'" in str(found.value)
+    assert len(str(found.value)) < 200
+    with pytest.raises(ConfigError, match="all of them: fedrecgel simulate --help"):
+        make_config("perfedrec", {"zzzzzz": 1})
+
+
+def test_a_blend_of_nothing_is_refused() -> None:
+    weights = dict.fromkeys(("global-weight", "cluster-weight", "local-weight"), 0.0)
+    with pytest.raises(ConfigError, match="are all 0, which scores every item alike"):
+        make_config("perfedrec", weights)
+    assert make_config("perfedrec", {**weights, "local-weight": 1.0}).to_flat()["local-weight"] == 1

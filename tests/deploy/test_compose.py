@@ -101,6 +101,7 @@ def test_interactions_and_private_state_are_seen_by_their_site_alone(compose: An
 
 
 def test_what_must_last_lies_in_a_volume(compose: Any) -> None:
+    """U034: the SuperLink's database among it."""
     services = compose["services"]
     assert "--database" in services["superlink"]["command"]
     assert mounts(services["superlink"])["superlink-state"] == ("/state", False)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy import control
 from fedrecgel.deploy.control import Operator, _reason, _told
 
 
@@ -69,6 +70,29 @@ def test_a_run_is_followed_over_a_restart_of_its_superlink(
     heard: list[str] = []
     operator.run(tmp_path, {}, heard.append)
     assert heard == ["round 1/2", "round 2/2"]
+
+
+def test_a_run_that_nobody_takes_is_given_up_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U021: a stream that stays silent for ever while the run is pending."""
+
+    class Waiting(Scripted):
+        stopped: ClassVar[list[str]] = []
+
+        def follow(self, run: str) -> "subprocess.Popen[str]":
+            command = [sys.executable, "-c", "import time; time.sleep(600)"]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+        def stop_run(self, run: str) -> None:
+            self.stopped.append(run)
+
+    monkeypatch.setattr(control, "START", 0.5)
+    operator = Waiting(tmp_path)
+    operator.statuses[:] = ["pending"]
+    with pytest.raises(DeployError, match=r"has not begun after 0.5 s: no executor takes it; is"):
+        operator.run(tmp_path, {}, lambda line: None)
+    assert operator.stopped == ["1"]
 
 
 def test_a_failed_run_ends_with_what_it_said(tmp_path: Path) -> None:

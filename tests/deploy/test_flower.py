@@ -55,6 +55,14 @@ def test_nothing_is_started_without_tls_or_with_shared_homes(version: str) -> No
     assert all("process" in command for command in (link, node))
 
 
+@pytest.mark.parametrize("version", ["1.39.0", "1.42.0"])
+def test_the_superlink_keeps_its_state_in_a_file(version: str) -> None:
+    """U034: in memory (Flower's default) a restart loses runs and registered nodes."""
+    link = commands(version)[0]
+    assert link[link.index("--database") + 1] == "flower.db"
+    assert ":memory:" not in link
+
+
 def test_sites_dial_the_grpc_port_up_to_1_39_and_the_api_after() -> None:
     old, new = (supernode_command(LINK, HERE, {}, version) for version in ("1.39.2", "1.40.0"))
     assert old[old.index("--superlink") + 1] == "fl.example.org:9092"

@@ -1,6 +1,7 @@
 """Processes that are watched and stopped in order; nothing of them stays."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -116,13 +117,29 @@ def test_one_that_does_not_listen_is_killed_with_its_children(
         time.sleep(0.02)
 
 
-def test_a_second_start_waits_for_the_processes_of_a_killed_one(tmp_path: Path) -> None:
+def test_a_second_start_is_told_of_the_one_that_runs(tmp_path: Path) -> None:
+    """Its processes are well: nobody is told to kill them."""
     with Processes(tmp_path) as started:
         process = started.start("link", SLEEP, os.environ, tmp_path)
-        line = rf"a deployment runs in .* kill {process.popen.pid}$"
-        with pytest.raises(DeployError, match=line), Processes(tmp_path):
+        with pytest.raises(DeployError) as found, Processes(tmp_path):
             pass
-        os.close(started._lock)  # as if this process had been killed
+        own = os.getpid()
+        assert f"a deployment is running there (process {own}, logs in {tmp_path})" in str(
+            found.value
+        )
+        assert f"kill {own};" in str(found.value)
+        assert str(process.popen.pid) not in str(found.value)
+
+
+def test_a_second_start_waits_for_the_processes_of_a_killed_one(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with Processes(tmp_path) as started:
+        process = started.start("link", SLEEP, os.environ, tmp_path)
+        # The first number is whose they are: as if that process had been killed.
+        (tmp_path / "running").write_text(f"{dead.pid}\n{process.popen.pid}\n")
+        os.close(started._lock)
+        line = rf"was killed without its processes: end them, .* kill {process.popen.pid}$"
         with pytest.raises(DeployError, match=line), Processes(tmp_path):
             pass
         started._lock = os.dup(0)

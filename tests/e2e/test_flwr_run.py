@@ -40,6 +40,7 @@ def test_a_run_leaves_what_simulate_leaves(link: Any, tmp_path: Path) -> None:
 
 
 def test_missing_data_end_the_run_before_round_1_with_one_line(link: Any, tmp_path: Path) -> None:
+    """U019: data are in no bundle; where they are is the node's to say."""
     text, status = link.run(2, data=tmp_path / "none", out=tmp_path / "run", rounds=1)
     assert status == "finished:failed"
     assert f"{tmp_path / 'none'} is not a prepared data set" in text

@@ -153,6 +153,8 @@ def test_server_app_is_killed_and_resumed(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_superlink_is_killed_and_restarted(rig: Rig, tmp_path: Path) -> None:
+    """U034: the database is a file, so the run goes on in its middle."""
+
     def on_line(line: str) -> None:
         if line.startswith("round 1/"):
             rig.kill("superlink")

@@ -1,5 +1,6 @@
 """Rounds over nodes that fail, lie, repeat themselves or say nothing."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedrecgel.common.greeting import Hello
 from fedrecgel.common.records import pack_state
 from fedrecgel.server.strategy import FedRecStrategy
 from fedrecgel.simulation.grid import InProcessGrid
+from fedrecgel.simulation.progress import Progress
 
 pytestmark = pytest.mark.flower
 
@@ -232,6 +234,28 @@ def test_a_node_that_says_nothing_is_left_out_after_the_timeout(
     run.run(grid)
     assert run.failures == [("site-3", "no reply in time")] * 3
     assert [line["users"] for line in run.lines] == [18] * 3
+
+
+def test_replies_that_come_late_are_counted_and_it_is_said_what_to_set(
+    federation: Make, small_data: Dataset
+) -> None:
+    """U014: sixteen nodes share the cores, and five of them are too slow in the second round."""
+    settings = {**SETTINGS, "nodes": 16, "round_timeout": 0.3, "min_replies": 0.5}
+    run = federation(small_data, **settings)
+    grid, slow = run.grid(FaultyGrid), range(3, 8)
+    grid.silent = lambda message: is_train(message, *slow) and round_of(message) == 2
+    outcome, said = run.run(grid).outcome, io.StringIO()
+    assert [line["failures"] for line in run.lines] == [0, 5, 0]
+    assert outcome.history.failures == {"no reply in time": 5}
+    assert outcome.history.failures_by_site.keys() == {f"site-{part:02d}" for part in slow}
+    progress = Progress(3, log="text", stream=said)
+    for site, told in run.told:
+        progress.on_failure(site, told)
+    assert said.getvalue().splitlines() == [
+        "site-03: no reply in time",
+        "nothing within 0.3 s; a node that shares its cores with others is slow: raise "
+        "round-timeout, or host fewer nodes on a machine",
+    ]
 
 
 # --- rounds with too few good replies -------------------------------------------------------------

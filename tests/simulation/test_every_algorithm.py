@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedrecgel import Result, simulate
+from fedrecgel.cli import main
 from fedrecgel.common.algorithms import view as view_module
 from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.data.dataset import Dataset
@@ -40,6 +41,17 @@ def run(
 ) -> Result:
     folder = tmp_path_factory.mktemp(request.param) / "run"
     return simulate(small_data, folder, **settings_for(request.param, nodes=3))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_one_command_without_a_gpu_makes_its_folders_and_a_result(
+    name: str, small_data: Dataset, tmp_path: Path
+) -> None:
+    """U084: nothing but the data and the algorithm's name is given."""
+    out = tmp_path / "not" / "there" / "yet"
+    words = ["--data", str(small_data.path), "--algorithm", name, "--out", str(out)]
+    assert main(["simulate", *words, "--rounds", "1"]) == 0
+    assert Result.open(out).values["test"]["sampled"]["hr@10"]["value"] >= 0
 
 
 def test_the_model_measured_again_from_its_folder_is_the_one_of_the_run(run: Result) -> None:

@@ -44,6 +44,7 @@ from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.per_user import PerUserAlgorithm
 from fedrecgel.common.algorithms.view import ScoresView
 from fedrecgel.common.config import Config, Scalar, setting
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import Keys, mix, smallest, uniform, uniform_cohort
 from fedrecgel.common.initial import normal_table, normal_users
 from fedrecgel.common.interactions import Interactions, Ints
@@ -84,6 +85,14 @@ class PerFedRecConfig(Config):
     global_weight: float = setting(1.0, "share of the global model in the score", low=0)
     cluster_weight: float = setting(1.0, "share of the cluster's model in the score", low=0)
     local_weight: float = setting(1.0, "share of the local model in the score", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.global_weight or self.cluster_weight or self.local_weight):
+            raise ConfigError(
+                "global-weight, cluster-weight and local-weight are all 0, which scores every item "
+                "alike; raise one of them"
+            )
 
 
 class PerFedRec(PerUserAlgorithm[PerFedRecConfig]):
