@@ -169,21 +169,47 @@ def run_backup(arguments: argparse.Namespace) -> int:
 def run_forget(arguments: argparse.Namespace) -> int:
     """Delete and overwrite a user or an experiment."""
     from fedrecgel.cli import print_json
-    from fedrecgel.client.store_contents import forget_experiment, forget_user
+    from fedrecgel.client.store_contents import forget_experiment
 
     if arguments.user is None and arguments.experiment is None:
         raise ConfigError("give --user ID, --experiment ID, or both")
     file = _open(arguments, change=True, need_key=arguments.user is not None)
-    if arguments.user is None:
-        forget_experiment(file, arguments.experiment)
-        found, what = [arguments.experiment], "experiment"
-    else:
-        found = forget_user(file, arguments.user, arguments.experiment)
-        what = "user"
+    if arguments.user is not None:
+        return _forget_user(file, arguments)
+    forget_experiment(file, arguments.experiment)
+    found = [arguments.experiment]
     if arguments.json:
-        print_json({"file": str(file.path), "forgotten": what, "experiments": found})
+        print_json({"file": str(file.path), "forgotten": "experiment", "experiments": found})
     else:
-        print(f"{what} forgotten: gone from {', '.join(found)}")
+        print(f"experiment forgotten: gone from {', '.join(found)}")
+    return 0
+
+
+def _forget_user(file: "SqliteFile", arguments: argparse.Namespace) -> int:
+    """In the store, and, unless only one experiment is meant, in what was prepared."""
+    from fedrecgel.cli import print_json
+    from fedrecgel.client.forget_prepared import Forgotten, forget_prepared
+    from fedrecgel.client.store_contents import NothingHeld, forget_user, runs_ended
+
+    user, prepared, found = arguments.user, Forgotten(), list[str]()
+    if arguments.experiment is None:
+        prepared = forget_prepared(file.path.parent, user, *runs_ended(file))
+    try:
+        found = forget_user(file, user, arguments.experiment)
+    except NothingHeld:
+        if not prepared.removed:
+            raise
+    if arguments.json:
+        folders = {name: list(map(str, value)) for name, value in vars(prepared).items()}
+        told = {"file": str(file.path), "forgotten": "user", "experiments": found}
+        print_json({**told, "prepared": folders})
+        return 0
+    print(f"user forgotten: gone from {', '.join([*found, *map(str, prepared.removed)])}")
+    for folder in prepared.kept:
+        print(
+            f"still in {folder}, which a run uses that has not ended: take the person out of the "
+            "site's file, and say this again when it has ended"
+        )
     return 0
 
 

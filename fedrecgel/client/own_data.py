@@ -28,7 +28,7 @@ from fedrecgel.client.sqlite_store import SqliteStore, read_key
 from fedrecgel.common.data.catalogue import UNKNOWN, Catalogue, site_dataset
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import source_hash
-from fedrecgel.common.data.manifest import arrays_hash
+from fedrecgel.common.data.manifest import MANIFEST, arrays_hash
 from fedrecgel.common.errors import ConfigError, DataError, FederationError, RunError
 from fedrecgel.common.greeting import LONGEST_NAME, Hello, Query, is_name
 from fedrecgel.common.json_file import write_json
@@ -167,12 +167,20 @@ def open_own_data(values: Mapping[str, object], asked: Query | Experiment | None
     except (DataError, RunError) as error:
         raise type(error)(f"{place.name}: {error}") from None
     run = asked.run if isinstance(asked, Query) else asked.id
-    return _open(place, folder, run)
+    return _open(place, folder, run, _version(folder))
+
+
+def _version(folder: Path) -> int:
+    """Another number for a data set that was made again in its place, after `store forget`."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=64)
-def _open(place: Place, folder: Path, run: str) -> OwnDataSite:
-    data = open_data(str(folder), 0)
+def _open(place: Place, folder: Path, run: str, version: int) -> OwnDataSite:
+    data = open_data(str(folder), version)
     return OwnDataSite(
         place.name, data, 0, data.num_users, place.state, run=run, key_file=place.key_file
     )

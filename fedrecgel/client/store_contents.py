@@ -17,6 +17,10 @@ from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.common.errors import RunError
 
 
+class NothingHeld(RunError):
+    """The file knows nothing of a user."""
+
+
 @dataclass(frozen=True)
 class Listed:
     """One experiment in the file.
@@ -108,7 +112,7 @@ def list_user(file: SqliteFile, user_id: str) -> list[Held]:
 
     Raises
     ------
-    RunError
+    NothingHeld
         When it holds nothing.
     """
     found = []
@@ -128,7 +132,7 @@ def list_user(file: SqliteFile, user_id: str) -> list[Held]:
                 chosen = noted[0] if noted else 0
                 found.append(Held(name, [round for (round,) in rounds], chosen or 0))
     if not found:
-        raise RunError(f"{file.path} holds nothing of user '{user_id}'")
+        raise NothingHeld(f"{file.path} holds nothing of user '{user_id}'")
     return found
 
 
@@ -229,6 +233,18 @@ def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -
         file.note_scrub()
     file.scrub()
     return held
+
+
+def runs_ended(file: SqliteFile) -> tuple[dict[str, bool], float]:
+    """Whether each experiment has ended, by its id, and when the file was written last (0: never).
+
+    The time is in seconds since 1970.
+    """
+    with file.reading() as connection:
+        rows = connection.execute("SELECT id, finished IS NOT NULL, saved FROM experiments")
+        found = [(str(name), bool(ended), float(saved)) for name, ended, saved in rows]
+    last = max((saved for _, _, saved in found), default=0.0)
+    return {name: ended for name, ended, _ in found}, last
 
 
 def forget_experiment(file: SqliteFile, experiment: str) -> None:

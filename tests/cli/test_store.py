@@ -13,6 +13,9 @@ from fedrecgel.cli import main
 from fedrecgel.client.sealing import read_key
 from fedrecgel.client.sqlite_store import SqliteStore
 from fedrecgel.client.store import RANK_FIELDS
+from fedrecgel.common.data.dataset import by_name, make_dataset
+from fedrecgel.common.data.store import write_data_set
+from fedrecgel.common.json_file import write_json
 
 Capture = pytest.CaptureFixture[str]
 ABOUT = json.dumps({"id": "second", "algorithm": "fedncf", "settings": {"seed": 3}})
@@ -147,6 +150,39 @@ def test_forget_takes_a_user_out_of_one_experiment(site: list[str], capfd: Captu
     assert printed(["list", *site, "--user", "anna"], capfd).startswith("first  rounds 1, 2, 3")
     message = "holds nothing of user 'anna' in experiment second"
     assert_refused(words, message, capfd)
+
+
+@pytest.mark.parametrize(("run", "gone"), [("first", True), ("second", False)])
+def test_forget_takes_a_user_out_of_what_was_prepared_for_runs_that_ended(
+    site: list[str], run: str, gone: bool, capfd: Capture
+) -> None:
+    state = Path(site[1])
+    folder, names = state / "prepared" / "key", ["anna", "dora"]
+    data = make_dataset([[0, 1], [2]], [2, 1], [3, 4], 5, user_ids=names)
+    write_data_set(folder, data.manifest, by_name(data.arrays()), {})
+    (state / "runs").mkdir()
+    write_json(state / "runs" / f"{run}.json", {"data": "key"})
+    text = printed(["forget", *site, "--user", "anna"], capfd)
+    assert text.startswith("user forgotten: gone from ")
+    assert folder.exists() is not gone
+    if gone:
+        assert text.rstrip().endswith(str(folder))
+    else:
+        assert f"still in {folder}, which a run uses that has not ended" in text
+        assert_refused(["forget", *site, "--user", "dora"], "holds nothing of user 'dora'", capfd)
+
+
+def test_who_is_only_in_what_was_prepared_is_forgotten_there(
+    site: list[str], capfd: Capture
+) -> None:
+    folder = Path(site[1]) / "prepared" / "key"
+    data = make_dataset([[0, 1]], [2], [3], 5, user_ids=["dora"])
+    write_data_set(folder, data.manifest, by_name(data.arrays()), {})
+    words = ["forget", *site, "--user", "dora"]
+    found = json.loads(printed([*words, "--json"], capfd))
+    assert found["experiments"] == []
+    assert found["prepared"] == {"removed": [str(folder)], "kept": []}
+    assert_refused(words, "holds nothing of user 'dora'", capfd)
 
 
 def test_forget_takes_out_a_whole_experiment(site: list[str], capfd: Capture) -> None:

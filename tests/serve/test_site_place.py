@@ -18,6 +18,24 @@ from fedrecgel.serve.site_place import SitePlace
 OwnSite = Any  # of conftest.py, which tests do not import
 
 
+def test_who_is_forgotten_between_two_runs_disturbs_neither(
+    own_site: Callable[..., OwnSite], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where both runs and the site are one process that has the prepared data open."""
+    site = own_site()
+    site.train()
+    user = "Quixote-3-Zx"
+    assert main(["store", "forget", "--state", str(site.state), "--user", user]) == 0
+    assert "/prepared/" in capfd.readouterr().out
+    assert list((site.state / "prepared").iterdir()) == []
+    model = SitePlace(site.state, site.file).load()
+    assert model.recommend(user, 3).source is Source.FITTED  # as long as the file has them
+    assert model.recommend("Quixote-2-Zx", 3).source is Source.KEPT
+    outcome = site.train().outcome
+    assert outcome is not None
+    assert outcome.test["sampled"].users == 10
+
+
 def test_kept_fitted_and_popular_at_one_site(own_site: Callable[..., OwnSite]) -> None:
     site = own_site()
     site.train()
