@@ -53,6 +53,8 @@ class Trained:
     ----------
     alone
         Nothing is sent: every user keeps their own table from round to round.
+    seed
+        Of the candidates, and of everything random in training.
     """
 
     algorithm: str
@@ -60,12 +62,14 @@ class Trained:
     rounds: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = False
+    seed: int = 0
 
     def run(self, work: Path) -> dict[str, Any]:
         """Train, and choose a round for each way of scoring."""
-        dataset = movielens(work)
+        dataset = movielens(work, self.seed)
         data = interactions(dataset, leaky=self.leaky)
-        config = make_config(self.algorithm, {"fraction": 1.0, **self.settings})
+        given = {"fraction": 1.0, "seed": self.seed, **self.settings}
+        config = make_config(self.algorithm, given)
         algorithm = make_algorithm(config, dataset.num_items)
         train = train_alone if self.alone else train_together
         began = time.perf_counter()
@@ -112,12 +116,15 @@ class Central:
         }
 
 
+@dataclass(frozen=True)
 class Popularity:
-    """Popularity on the candidates of ML-100K."""
+    """Popularity on the candidates of ML-100K, drawn by this seed."""
+
+    seed: int = 0
 
     def run(self, work: Path) -> dict[str, Any]:
         """Measure it."""
-        dataset = movielens(work)
+        dataset = movielens(work, self.seed)
         return {"ways": {"popularity": measure(PopularityView.of(dataset), dataset, "test")}}
 
 
@@ -134,6 +141,8 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "lastfm-single-ease": Central("ease", "single"),
     "fedrap-leaky": Trained("fedrap", True, 20, FEDRAP),
     "fedrap-clean": Trained("fedrap", False, 20, FEDRAP),
+    **{f"pfedrec-clean-{seed}": Trained("pfedrec", False, 60, seed=seed) for seed in (1, 2)},
+    **{f"popularity-{seed}": Popularity(seed) for seed in (1, 2)},
 }
 
 
@@ -141,10 +150,12 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
 
 
 @cache
-def movielens(work: Path) -> Dataset:
-    """MovieLens 100K as PFedRec and its kin prepare it."""
-    folder = work / "ml-100k"
-    return prepare("ml-100k", folder, ties="file") if not folder.exists() else Dataset.load(folder)
+def movielens(work: Path, seed: int = 0) -> Dataset:
+    """MovieLens 100K as PFedRec and its kin prepare it; the seed draws the candidates."""
+    folder = work / (f"ml-100k-{seed}" if seed else "ml-100k")
+    if folder.exists():
+        return Dataset.load(folder)
+    return prepare("ml-100k", folder, ties="file", seed=seed)
 
 
 def lastfm(work: Path, rows: str) -> Dataset:

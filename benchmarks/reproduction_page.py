@@ -101,7 +101,9 @@ Read it so:
 - **Training alone, without a server, is the best of all** where negatives leak, and at chance
   where they do not. A number that federation makes worse does not measure federation.
 - **Popularity** has {popularity} on the same candidates: a model below it has learned less than
-  counts. Another draw of candidates moves all rows, popularity too, by a point or two.
+  counts.
+- **One seed is not much.** PFedRec with clean negatives and popularity under three seeds, of
+  candidates and training both: {seeds}.
 
 ## Repeated rows: Last.fm
 
@@ -146,7 +148,7 @@ def page(found: Found) -> str:
     parts = [
         HEAD,
         *_movielens(found),
-        READING.format(popularity=popular),
+        READING.format(popularity=popular, seeds=_seeds(found)),
         *_lastfm(found),
         FOOT,
     ]
@@ -163,6 +165,19 @@ def _movielens(found: Found) -> Iterator[str]:
             cell = _cell(chosen)
             cells.append(f"{cell} (round {chosen['round']:.0f})" if chosen else cell)
         yield f"| {row.title} | {row.published} | {cells[0]} | {cells[1]} | {row.why} |\n"
+
+
+def _seeds(found: Found) -> str:
+    """How PFedRec and popularity vary: a sentence of all seeds that are there."""
+    told = []
+    for title, name, way in (
+        ("own tables", "pfedrec-clean", "own"),
+        ("average table", "pfedrec-clean", "global"),
+        ("popularity", "popularity", "popularity"),
+    ):
+        runs = (found.get(name + end, {}).get("ways", {}).get(way) for end in ("", "-1", "-2"))
+        told.append(f"{title} {', '.join(_cell(run) for run in runs)}")
+    return "; ".join(told)
 
 
 def _lastfm(found: Found) -> Iterator[str]:
