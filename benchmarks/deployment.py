@@ -50,8 +50,8 @@ class Watcher(threading.Thread):
                 if not entry.name.isdigit():
                     continue
                 try:
-                    command = (entry / "cmdline").read_bytes()
-                    if b"flwr-clientapp" not in command:
+                    # The name that a process has, not the command that it was forked from.
+                    if (entry / "comm").read_bytes().strip() != b"flwr-clientapp":
                         continue
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 except OSError:

@@ -6,6 +6,7 @@
 #   FEDRECGEL_USER=1234:1234 deploy/try-containers.sh  as another user
 #   DELAY=30 deploy/try-containers.sh                  the SuperLink starts 30 s late
 #   ROUNDS=20 KEEP=1 deploy/try-containers.sh          leave the containers running
+#   deploy/try-containers.sh --faults                  then kill containers while runs go on
 #
 # Needs docker with compose v2. Ends with code 0 if all of it worked; says seconds a round, the
 # image's size and the containers' memory.
@@ -115,3 +116,8 @@ step "restart the SuperLink, train again without touching the sites"
 "${compose[@]}" restart superlink 2>/dev/null
 "${compose[@]}" up --detach --wait --no-deps superlink 2>/dev/null
 train third 2
+
+if [ "${1:-}" = --faults ]; then
+    # shellcheck source=deploy/container-faults.sh
+    . deploy/container-faults.sh
+fi

@@ -29,6 +29,7 @@ KNOW_FLOWER = {
     "common/array_codec.py",
     "common/greeting.py",
     "common/records.py",
+    "deploy/warm.py",
     "server/app.py",
     "server/evaluation.py",
     "server/exchange.py",

@@ -94,6 +94,9 @@ def _add_start(commands: Any) -> None:  # noqa: ANN401
     executor.add_argument("--address", required=True, metavar="HOST:PORT")
     executor.add_argument("--writable", type=Path, action="append", default=[], metavar="DIR")
     executor.add_argument("--readable", type=Path, action="append", default=[], metavar="FILE")
+    executor.add_argument(
+        "--warm", action="store_true", help="import torch once, not for each message to a site"
+    )
     executor.set_defaults(run=_start_superexec)
 
 
@@ -189,7 +192,7 @@ def _start_superexec(arguments: argparse.Namespace) -> int:
     check_keys(arguments.keys, "ca.crt", "superexec.secret")
     check_readable(arguments.readable)
     check_writable(arguments.writable)
-    become(superexec_command(arguments.address, arguments.keys))
+    become(superexec_command(arguments.address, arguments.keys, warm=arguments.warm))
 
 
 def _register(arguments: argparse.Namespace) -> int:

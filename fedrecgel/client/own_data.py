@@ -4,6 +4,7 @@ Every message may be a new process, so all that lasts is in the state folder::
 
     prepared/KEY/     data sets; KEY is a hash of catalogue and file
     runs/ID.json      which of them a run uses: a file that changes changes no run that has begun
+    site.json         whose folder it is
     source.json       size, time and hash of the file when it was read last
     private.sqlite    private state
     published/        the shared model of the last run that ended, for serving
@@ -20,11 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from fedrecgel.client.lock import alone
 from fedrecgel.client.site import Site, StateShape, open_data
 from fedrecgel.client.sqlite_store import SqliteStore, read_key
+from fedrecgel.client.state_folder import check_writable, take
 from fedrecgel.common.data.catalogue import UNKNOWN, Catalogue, site_dataset
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import source_hash
@@ -158,7 +158,7 @@ def open_own_data(values: Mapping[str, object], asked: Query | Experiment | None
         )
     try:
         if isinstance(asked, Query):
-            _check_writable(place.state)
+            check_writable(place.state)
             if place.key_file:
                 read_key(Path(place.key_file))
             folder = _prepare(place, asked)
@@ -215,6 +215,7 @@ def _prepare(place: Place, query: Query) -> Path:
             "server with catalogue=FILE"
         )
     with alone(place.state):
+        take(place.state, place.name)
         try:
             folder = prepared_for(place.state, query.run)
             data = Dataset.load(folder)
@@ -288,19 +289,3 @@ def _forget_old_runs(state: Path) -> None:
     for folder in (state / "prepared").iterdir():
         if folder.name not in used:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_writable(state: Path) -> None:
-    """Write and remove a file: better said at the start than after the first round."""
-    probe = state / f".probe-{os.getpid()}"
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        state.chmod(0o700)
-        probe.write_bytes(np.zeros(1).tobytes())
-        probe.unlink()
-    except OSError as error:
-        user = f" by user {os.getuid()}" if hasattr(os, "getuid") else ""
-        raise DataError(
-            f"state folder {state} cannot be written{user}: {error.strerror or error}; mount a "
-            "folder there that is the node's own"
-        ) from None

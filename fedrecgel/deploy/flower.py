@@ -26,6 +26,8 @@ POLL_INTERVAL = 0.2
 """Seconds between two looks of a SuperExec for work; Flower's 1.0 costs a second a message, and
 0.05 keeps two cores busy with looking."""
 
+WARM = Path(__file__).with_name("warm.py")
+
 TESTED = ((1, 39), (1, 42))
 """First and last Flower whose command lines these are."""
 
@@ -173,13 +175,20 @@ def supernode_command(
     ]
 
 
-def superexec_command(address: str, certificates: Path) -> list[str]:
+def superexec_command(address: str, certificates: Path, *, warm: bool = False) -> list[str]:
     """Start the SuperExec beside a SuperLink (its API's address) or a SuperNode (its own).
 
     Dependencies are not installed unless a SuperExec is told to, so there is nothing to switch off.
+
+    Parameters
+    ----------
+    warm
+        Fork client apps from a process that has imported torch (`fedrecgel.deploy.warm`).
     """
+    # -P: the file's folder is not where Python looks for modules.
+    start = [sys.executable, "-P", str(WARM)] if warm else ["flower-superexec"]
     return [
-        "flower-superexec",
+        *start,
         "--runtime-api-address",
         address,
         "--root-certificates",

@@ -91,7 +91,8 @@ class LocalDeployment:
         """Start the SuperExec that runs client apps, once its SuperNode answers."""
         folder, address = self.certificates / site, f"{HOST}:{self.ports[site]}"
         self._wait_healthy(site, address, folder)
-        return self._start(f"{site}-exec", superexec_command(address, folder), 3)
+        command = superexec_command(address, folder, warm=True)
+        return self._start(f"{site}-exec", command, 3)
 
     def wait_online(self, count: int) -> None:
         """Wait until the SuperLink knows that so many nodes are connected."""

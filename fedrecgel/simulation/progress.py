@@ -15,6 +15,8 @@ from fedrecgel.common.errors import ConfigError
 from fedrecgel.server.exchange import Failure
 
 LOGS = ("auto", "bar", "text", "json", "none")
+TOLD = 5
+"""Failures of one kind that are shown; in a simulation thousands of nodes may fail alike."""
 
 
 class Progress:
@@ -45,7 +47,7 @@ class Progress:
             file=self._stream,
         )
         self._shown: dict[str, str] = {}
-        self._reasons: set[str] = set()
+        self._failures: dict[str, set[tuple[str, str]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -70,15 +72,23 @@ class Progress:
             self._bar.update(line["round"] - self._bar.n)
 
     def on_failure(self, site: str, failure: Failure) -> None:
-        """Show the first failure of its kind, with what the node said; all are counted."""
-        if failure.reason in self._reasons or self._log == "none":
+        """Show each failure once, with what the node said, `TOLD` of a kind; all are counted.
+
+        One line, unless the node sent the traceback of a defect.
+        """
+        told = self._failures.setdefault(failure.reason, set())
+        if self._log == "none" or len(told) == TOLD or (site, failure.detail) in told:
             return
-        self._reasons.add(failure.reason)
+        told.add((site, failure.detail))
         if self._log == "json":
-            told = {"failure": failure.reason, "site": site, "detail": failure.detail}
-            self._print(json.dumps(told))
+            line = {"failure": failure.reason, "site": site, "detail": failure.detail}
+            self._print(json.dumps(line))
             return
-        self._print(f"{site}: {failure.reason}\n{failure.detail}".rstrip())
+        detail = failure.detail.strip()
+        between = "\n" if "\n" in detail else ": "
+        self._print(f"{site}: {failure.reason}{between if detail else ''}{detail}")
+        if len(told) == TOLD:
+            self._print(f"more of '{failure.reason}' is counted, not told")
 
     def say(self, text: str) -> None:
         """One line beside the rounds."""

@@ -13,7 +13,7 @@ import pytest
 from fedrecgel.client import own_data
 from fedrecgel.client.own_data import OwnDataSite, open_own_data, prepared_for
 from fedrecgel.common.data.catalogue import Catalogue
-from fedrecgel.common.errors import ConfigError, DataError, FederationError, FedRecError
+from fedrecgel.common.errors import ConfigError, DataError, FederationError, FedRecError, RunError
 from fedrecgel.common.greeting import Query
 from fedrecgel.common.requests import Experiment
 
@@ -100,6 +100,20 @@ def test_a_file_with_the_same_bytes_is_not_prepared_again(node: Node) -> None:
     os.utime(file, (1, 1))
     open_own_data(node, Query("run2", CATALOGUE))
     assert len(list((state(node) / "prepared").iterdir())) == 1
+
+
+def test_the_state_folder_of_another_site_is_left_as_it_is(node: Node, tmp_path: Path) -> None:
+    open_own_data(node, QUERY)
+    before = prepared_for(state(node), "run1")
+    file = tmp_path / "others.csv"
+    file.write_text("user,item,time\n" + "".join(f"{u},{i},{t}\n" for u, i, t in ROWS[:4]))
+    other = {**node, "site": "clinic-b", "interactions": str(file)}
+    with pytest.raises(RunError, match=r"clinic-b: .*state belongs to site 'clinic-a'; give each"):
+        open_own_data(other, QUERY)
+    with pytest.raises(RunError, match="belongs to site 'clinic-a'"):
+        open_own_data(other, Query("run2", CATALOGUE))
+    assert prepared_for(state(node), "run1") == before
+    assert open_own_data(node, Query("run2", CATALOGUE)).hello().users == 2
 
 
 def test_data_of_old_runs_are_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The compose file: who may reach, read and write what; and that its commands exist."""
 
+import re
 import runpy
 import tomllib
 from itertools import combinations
@@ -123,6 +124,19 @@ def test_services_start_in_order_and_come_back(compose: Any) -> None:
         assert services[f"{site}-app"]["depends_on"] == {site: {"condition": "service_healthy"}}
     for name, service in services.items():
         assert service["restart"] == ("no" if name in ONE_SHOTS else "unless-stopped"), name
+
+
+def test_a_container_is_well_when_it_has_its_connection(compose: Any, tmp_path: Path) -> None:
+    """The line of /proc/net/tcp of a connection to this port, and no other."""
+    row = "   1: 0A00000A:{} 0B00000A:{} {} 00000000:00000000 00:00000000 00000000 10001 0 77\n"
+    expected = {"server-app": 8000, "site-1": 9092, "site-1-app": 9094}
+    for service, port in expected.items():
+        test = compose["services"][service]["healthcheck"]["test"]
+        pattern = re.search(r":\S+ 01 ", " ".join(test)).group()  # type: ignore[union-attr]
+        listens, wanted, other = (f"{number:04X}" for number in (43210, port, port + 1))
+        assert re.search(pattern, row.format(listens, wanted, "01"))
+        for line in ((listens, other, "01"), (listens, wanted, "02"), (wanted, listens, "01")):
+            assert not re.search(pattern, row.format(*line))
 
 
 def test_the_command_line_knows_every_command(compose: Any) -> None:

@@ -59,8 +59,11 @@ def family(pids: list[int]) -> list[int]:
 
 
 def command_of(pid: int) -> str:
+    """Its name, which a forked process gives itself, and the command it was started by."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return f"{name} {command}"
     except OSError:
         return ""
 

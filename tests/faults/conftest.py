@@ -20,11 +20,11 @@ from fedrecgel.deploy.processes import Process
 from fedrecgel.deploy.sites import write_sites
 
 # A site whose state folder holds fault.json, {"ROUND": "what"}, does that in this round, once;
-# "hold" waits for a file "go" beside it.
+# "hold" waits for a file "go" beside it and takes it away; "full" lets no file grow.
 MISCHIEF = """
 
 def _mischief(train):
-    import json, os, signal, time
+    import json, os, resource, signal, time
     from dataclasses import replace
 
     import torch
@@ -49,8 +49,11 @@ def _mischief(train):
         if what == "hold":
             for _ in range(3000):
                 if (site.state_folder / "go").exists():
+                    (site.state_folder / "go").unlink()
                     break
                 time.sleep(0.1)
+        if what == "full":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         if what == "die-before":
             os.kill(os.getpid(), signal.SIGKILL)
         reply = train(site, request)
