@@ -36,10 +36,11 @@ class Life:
 
 
 class Watcher(threading.Thread):
-    """Looks at the processes of client apps twenty times a second."""
+    """Looks at the processes of client apps in these sessions twenty times a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: set[int]) -> None:
         super().__init__(daemon=True)
+        self.sessions = sessions
         self.lives: dict[int, Life] = {}
         self.stopped = threading.Event()
 
@@ -56,6 +57,8 @@ class Watcher(threading.Thread):
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 except OSError:
                     continue
+                if int(fields[3]) not in self.sessions:
+                    continue
                 life = self.lives.setdefault(int(entry.name), Life(now, now))
                 life.last, life.cpu = now, (int(fields[11]) + int(fields[12])) / TICK
 
@@ -67,7 +70,6 @@ def measure(users: int, rounds: int, folder: Path) -> dict[str, float]:
     machine = OneMachine(folder, data, files)
     ends: list[float] = []
     seconds: list[float] = []
-    watcher = Watcher()
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -77,6 +79,7 @@ def measure(users: int, rounds: int, folder: Path) -> dict[str, float]:
 
     settings = {"rounds": rounds, "evaluate-every": 1000, "fraction": 1.0}
     with machine.running(print) as running:
+        watcher = Watcher({process.popen.pid for process in running.processes.started})
         watcher.start()
         machine.train(running, machine.run_config(settings), say)
         watcher.stopped.set()

@@ -100,7 +100,7 @@ sed "s/^$COMPOSE_PROJECT_NAME-//; s/GiB.*/ 1024/; s/MiB.*/ 1/" "$scratch/memory"
 step "no process without TLS"
 for container in $("${compose[@]}" ps --quiet); do docker top "$container" -eo pid,args; done >"$scratch/top"
 ! grep -e --insecure "$scratch/top" || fail "a process runs with --insecure"
-echo "$(grep -c flower- "$scratch/top") processes of Flower, none with --insecure"
+echo "$(grep -cE "flower-|warm[.]py" "$scratch/top") processes of Flower, none with --insecure"
 
 step "recommendations where the data are"
 "${compose[@]}" --profile serve up --detach --wait site-1-serve 2>/dev/null

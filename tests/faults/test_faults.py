@@ -183,7 +183,7 @@ def test_server_app_is_killed_and_resumed(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_superlink_is_killed_and_restarted(rig: Rig, tmp_path: Path) -> None:
-    """U034: the database is a file, so the run goes on in its middle."""
+    """U034: with its database the run goes on, to the same numbers."""
     seen = []
 
     def on_line(line: str) -> None:
@@ -204,6 +204,7 @@ def test_superlink_is_killed_and_restarted(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_supernode_is_killed_and_comes_back_at_once_and_later(rig: Rig) -> None:
+    """U013: rounds go on without the site, which goes on from its own state when it is back."""
     # Site 1 makes rounds 3 and 6 last until site 2 is back.
     rig.fault(1, r3="hold", r6="hold")
     seen, threads = [], []
@@ -287,7 +288,7 @@ def test_no_data_data_of_others_and_a_store_of_others(rig: Rig, tmp_path: Path) 
 
 
 def test_a_killed_node_is_replaced_by_one_with_another_key(rig: Rig) -> None:
-    """Flower lists the dead node for a minute yet; nobody is counted twice."""
+    """U035: Flower lists the dead node for a minute yet; nobody is counted twice."""
     name, site = "site-2-again", rig.machine.sites[1]
     rig.fault(1, r3="hold")
     seen: list[States] = []
