@@ -125,9 +125,8 @@ class Operator:
                 self.stop_run(run)
             raise
         if status != SUCCESS:
-            errors = [line for line in said if "error:" in line.lower()]
-            reason = errors[-1].partition("error:")[2].strip() if errors else "no reason was given"
-            raise DeployError(f"the run {status.replace(':', ', ')}: {reason}")
+            errors = [found.group(1) for line in said if (found := _ERROR.match(line))]
+            raise DeployError(f"the run {status.replace(':', ', ')}: {[_SILENT, *errors][-1]}")
 
     def _listen(
         self, run: str, said: list[str], say: Callable[[str], None], check: Callable[[], None]
@@ -221,9 +220,16 @@ class Operator:
         return done.returncode, done.stdout + done.stderr
 
 
+_SILENT = (
+    "no reason was given: was the server app killed, or the SuperLink away for a minute? go on "
+    "with resume=true"
+)
+_ERROR = re.compile(r"(?:error|[\w.]*(?:Error|Exception)): (.+)")
+"""A line of ours, or the last one of a traceback."""
+
 _FLOWERS_OWN = re.compile(
-    r"(INFO|DEBUG)\b\s*:|Using SuperLink|Successfully installed|Exit Code: \d|For more information,"
-    r"|An unhandled exception occurred in the ServerApp"
+    r"[╭│╰]|(INFO|DEBUG)\b\s*:|Using SuperLink|Successfully installed|Exit Code: \d"
+    r"|For more information,|An unhandled exception occurred in the ServerApp"
 )
 
 

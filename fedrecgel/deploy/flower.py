@@ -183,10 +183,13 @@ def superexec_command(address: str, certificates: Path, *, warm: bool = False) -
     Parameters
     ----------
     warm
-        Fork client apps from a process that has imported torch (`fedrecgel.deploy.warm`).
+        Fork client apps from a process that has imported torch (`fedrecgel.deploy.warm`), where
+        that is safe: on Linux.
     """
-    # -P: the file's folder is not where Python looks for modules.
-    start = [sys.executable, "-P", str(WARM)] if warm else ["flower-superexec"]
+    start = ["flower-superexec"]
+    if warm and sys.platform == "linux":
+        # -P: the file's folder is not where Python looks for modules.
+        start = [sys.executable, "-P", str(WARM)]
     return [
         *start,
         "--runtime-api-address",

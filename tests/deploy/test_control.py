@@ -24,6 +24,7 @@ from fedrecgel.deploy.control import Operator, _reason, _told
         ("Using SuperLink: deployment (127.0.0.1:1)", ""),
         ("Successfully installed fedrecgel to /x", ""),
         ("Exit Code: 201", ""),
+        ("│ Connection to the SuperLink is unavailable. Please check your network │", ""),
         ("\n", ""),
     ],
 )
@@ -93,6 +94,38 @@ def test_a_run_that_nobody_takes_is_given_up_with_the_reason(
     with pytest.raises(DeployError, match=r"has not begun after 0.5 s: no executor takes it; is"):
         operator.run(tmp_path, {}, lambda line: None)
     assert operator.stopped == ["1"]
+
+
+def test_complaints_of_the_one_who_listens_are_not_counted_as_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else as many lines of the run would be left out when it is listened to again."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    operator = Scripted(tmp_path)
+    box = ["╭─ Error ─╮", "│ Connection to the SuperLink is unavailable. │", "╰─────────╯"]
+    operator.streams[:] = [["round 1/3", *box], ["round 1/3", "round 2/3", "round 3/3"]]
+    operator.statuses[:] = ["running", "finished:completed"]
+    heard: list[str] = []
+    operator.run(tmp_path, {}, heard.append)
+    assert heard == ["round 1/3", "round 2/3", "round 3/3"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["error: no site", "[/v1/push][ApiError:1008] token"], "no site"),
+        (["Traceback (most recent call last):", "ValueError: seven"], "seven"),
+        (["round 1/3"], "no reason was given: was the server app killed, or the SuperLink away"),
+    ],
+)
+def test_the_reason_is_what_the_server_app_said_last(
+    said: list[str], reason: str, tmp_path: Path
+) -> None:
+    operator = Scripted(tmp_path)
+    operator.streams[:] = [said]
+    operator.statuses[:] = ["finished:failed"]
+    with pytest.raises(DeployError, match=f"the run finished, failed: {reason}"):
+        operator.run(tmp_path, {}, lambda line: None)
 
 
 def test_a_failed_run_ends_with_what_it_said(tmp_path: Path) -> None:

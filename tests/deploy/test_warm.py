@@ -110,6 +110,11 @@ def test_a_template_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert started == [warm.COMMAND]
 
 
+def test_where_a_fork_is_not_safe_nothing_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert superexec_command("x:1", Path("/keys"), warm=True)[0] == "flower-superexec"
+
+
 @pytest.mark.flower
 def test_a_warm_superexec_takes_the_same_options(tmp_path: Path) -> None:
     cold, hot = (superexec_command("x:1", Path("/keys"), warm=warm) for warm in (False, True))
