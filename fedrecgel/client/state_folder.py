@@ -24,7 +24,7 @@ def take(state: Path, site: str) -> None:
     try:
         owner = str(json.loads(noted.read_text())["site"])
     except (OSError, ValueError, KeyError, TypeError):
-        write_json(noted, {"site": site})
+        write_json(noted, {"site": site}, mode=0o600)
         return
     if owner != site:
         raise RunError(

@@ -154,7 +154,7 @@ class Operator:
         finally:
             process.terminate()
             process.wait()
-            reader.join(5)
+            reader.join()  # it ends with what the process said; who is told may take their time
             process.stdout.close()
 
     def _must_have_begun(self, run: str) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -94,6 +95,21 @@ def test_a_run_that_nobody_takes_is_given_up_with_the_reason(
     with pytest.raises(DeployError, match=r"has not begun after 0.5 s: no executor takes it; is"):
         operator.run(tmp_path, {}, lambda line: None)
     assert operator.stopped == ["1"]
+
+
+@pytest.mark.slow
+def test_who_is_told_may_take_their_time(tmp_path: Path) -> None:
+    operator = Scripted(tmp_path)
+    operator.streams[:] = [["round 1/2", "round 2/2"]]
+    operator.statuses[:] = ["finished:completed"]
+    heard: list[str] = []
+
+    def say(line: str) -> None:
+        threading.Event().wait(5.5)
+        heard.append(line)
+
+    operator.run(tmp_path, {}, say)
+    assert heard == ["round 1/2", "round 2/2"]
 
 
 def test_complaints_of_the_one_who_listens_are_not_counted_as_the_runs(
