@@ -96,7 +96,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
         "item_lr": (1.0, 5.0, 20.0, 50.0),
         "local_lr": (0.1, 0.3, 1.0),
-        "user_lr": (0.5, 2.0, 8.0),
+        "user_lr": (0.5, 2.0),
         "pull": (0.05, 0.2, 0.5),
         "local_epochs": (1, 5),
         "init_std": (0.1, 0.3, 1.0),
