@@ -16,6 +16,9 @@ GONE = 5.0
 BACK = 60.0
 """The same of one that came back meanwhile: what it was working on is probably lost."""
 
+PUSHES, AGAIN = 5, 3.0
+"""How often messages are sent to a SuperLink that fails meanwhile, and seconds in between."""
+
 WENT = "node went away"
 LATE = "no reply in time"
 
@@ -59,9 +62,7 @@ def exchange(
     messages = list(messages)
     nodes = [message.metadata.dst_node_id for message in messages]
     waiting: dict[str, int] = {}
-    for number, (message_id, node_id) in enumerate(
-        zip(grid.push_messages(messages), nodes, strict=True)
-    ):
+    for number, (message_id, node_id) in enumerate(zip(push(grid, messages), nodes, strict=True)):
         if message_id:
             waiting[message_id] = node_id
         else:
@@ -102,6 +103,36 @@ def _late(seconds: float, setting: str) -> str:
     return (
         f"nothing within {seconds:g} s; a node that shares its cores with others is slow: raise "
         f"{setting}, or host fewer nodes on a machine"
+    )
+
+
+def push(grid: Grid, messages: list[Message]) -> list[str]:
+    """Send messages; ids in their order, empty for one that was not taken.
+
+    A SuperLink that is restarted while it is sent something knows nothing of it afterwards. So the
+    same content is sent in new messages; nobody waits for the others. A node that got both keeps
+    one state of the round.
+
+    Raises
+    ------
+    Exception
+        Flower's own, when it fails `PUSHES` times.
+    """
+    for attempt in range(1, PUSHES + 1):
+        try:
+            return list(grid.push_messages(messages))
+        except Exception:
+            if attempt == PUSHES:
+                raise
+        time.sleep(AGAIN)
+        messages = [_anew(message) for message in messages]
+    raise AssertionError("never left without an answer")
+
+
+def _anew(message: Message) -> Message:
+    about = message.metadata
+    return Message(
+        message.content, about.dst_node_id, about.message_type, group_id=about.group_id or None
     )
 
 

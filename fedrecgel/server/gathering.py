@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fedrecgel.common.errors import FederationError, ReplyError
 from fedrecgel.common.greeting import Hello, Query
-from fedrecgel.server.exchange import Failure, exchange
+from fedrecgel.server.exchange import Failure, exchange, push
 from fedrecgel.server.history import Tally
 
 QUIET = 1.0
@@ -115,7 +115,7 @@ class Arrivals:
             if node not in known and now - self._asked.get(node, -math.inf) >= AGAIN
         ]
         if new:
-            ids = self._grid.push_messages(self._questions(new))
+            ids = push(self._grid, self._questions(new))
             self._pending |= {i: node for i, node in zip(ids, new, strict=True) if i}
             self._asked |= dict.fromkeys(new, now)
         hellos: dict[int, Hello] = {}

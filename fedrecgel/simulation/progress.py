@@ -77,9 +77,12 @@ class Progress:
         One line, unless the node sent the traceback of a defect.
         """
         told = self._failures.setdefault(failure.reason, set())
-        if self._log == "none" or len(told) == TOLD or (site, failure.detail) in told:
+        if self._log == "none" or len(told) > TOLD or (site, failure.detail) in told:
             return
         told.add((site, failure.detail))
+        if len(told) > TOLD:
+            self.say(f"more of '{failure.reason}' is counted, not told")
+            return
         if self._log == "json":
             line = {"failure": failure.reason, "site": site, "detail": failure.detail}
             self._print(json.dumps(line))
@@ -87,8 +90,6 @@ class Progress:
         detail = failure.detail.strip()
         between = "\n" if "\n" in detail else ": "
         self._print(f"{site}: {failure.reason}{between if detail else ''}{detail}")
-        if len(told) == TOLD:
-            self._print(f"more of '{failure.reason}' is counted, not told")
 
     def say(self, text: str) -> None:
         """One line beside the rounds."""
