@@ -74,20 +74,23 @@ class Progress:
     def on_failure(self, site: str, failure: Failure) -> None:
         """Show each failure once, with what the node said, `TOLD` of a kind; all are counted.
 
-        One line, unless the node sent the traceback of a defect.
+        One line, unless the node sent the traceback of a defect that no other sent before.
         """
         told = self._failures.setdefault(failure.reason, set())
         if self._log == "none" or len(told) > TOLD or (site, failure.detail) in told:
             return
+        detail = failure.detail.strip()
+        last = detail.rpartition("\n")[2]
+        if any(last == other.strip().rpartition("\n")[2] for _, other in told):
+            detail = last  # the same defect elsewhere
         told.add((site, failure.detail))
         if len(told) > TOLD:
             self.say(f"more of '{failure.reason}' is counted, not told")
             return
         if self._log == "json":
-            line = {"failure": failure.reason, "site": site, "detail": failure.detail}
+            line = {"failure": failure.reason, "site": site, "detail": detail}
             self._print(json.dumps(line))
             return
-        detail = failure.detail.strip()
         between = "\n" if "\n" in detail else ": "
         self._print(f"{site}: {failure.reason}{between if detail else ''}{detail}")
 

@@ -39,6 +39,16 @@ def test_a_failure_is_one_line_and_a_defect_has_its_traceback() -> None:
     assert defect == ["site-1: failed", "Traceback", "  File x", "KeyError: 3"]
 
 
+def test_the_traceback_of_a_defect_that_all_nodes_have_is_shown_once() -> None:
+    trace = "Traceback\n  File x\nKeyError: 3"
+    lines = shown(("site-1", "failed", trace), ("site-2", "failed", f"{trace}\n"))
+    assert lines == [
+        "site-1: failed",
+        *trace.splitlines(),
+        "site-2: failed: KeyError: 3",
+    ]
+
+
 def test_what_fails_otherwise_or_elsewhere_is_told_too_and_what_repeats_is_not() -> None:
     full, gone = ("site-1", "failed", "the disk is full"), ("site-1", "failed", "no such file")
     crashed = [("site-1", "crashed", ""), ("site-2", "crashed", "")]
