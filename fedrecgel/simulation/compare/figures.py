@@ -16,10 +16,11 @@ __all__ = ["ACCURACY_PNG", "CURVES_PNG", "figures"]
 ACCURACY_PNG, CURVES_PNG = "accuracy.png", "curves.png"
 _METRIC = "full.ndcg@10"
 
-# Dark enough on white, and told apart by marker and dashes as well as by colour.
+# Dark enough on white, and told apart by marker and dashes as well as by colour. No two lengths
+# share a factor, so that the first forty rows all look different.
 _COLOURS = ("#0b5fa5", "#c04a00", "#1b7f4d", "#8a3fa0", "#b3123f", "#6b5b00", "#00808a", "#444444")
-_MARKERS = "osD^vPX*"
-_DASHES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vPX*<"
+_DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 _QUIET = "#777777"
 
 

@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from fedrecgel.simulation.compare.figures import figures
+from fedrecgel.simulation.compare.figures import _COLOURS, _DASHES, _MARKERS, figures
 from fedrecgel.simulation.compare.gather import METRICS
 from fedrecgel.simulation.compare.tables import (
     csv_table,
@@ -161,3 +161,10 @@ def test_pictures_are_drawn_also_where_something_is_missing(values, tmp_path):
     assert first == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     values["data"][0]["rows"] = values["data"][0]["rows"][4:]
     figures(values, tmp_path)
+
+
+def test_forty_rows_of_a_plot_all_look_different() -> None:
+    colours = [_COLOURS[place % len(_COLOURS)] for place in range(40)]
+    for shapes in (_MARKERS, _DASHES):
+        looks = {(colours[place], shapes[place % len(shapes)]) for place in range(40)}
+        assert len(looks) == 40
