@@ -58,31 +58,30 @@ well() { # well SERVICE: until its health check says so
     done
 }
 
+goes_and_returns() { # goes_and_returns SITE ROUND COMMAND: its SuperNode, by a command that takes SITE
+    local before
+    before=$(states "$1" "$2")
+    "$3" "$1"
+    await "$1 is away"
+    same "$1 away" "$before" "$(states "$1" "$2")"
+    await "$1 is back"
+    last=$(grep -cE '^round' "$said")
+}
+replaced() { killed "$1"; replace "$1"; }
+
 step "faults: a SuperNode crashes, and its restart policy brings a replacement"
 begin crashed 30
 await '^round 1/'
-before=$(states site-1 1)
-crash site-1
-await 'site-1 is away'
-same "site-1 away" "$before" "$(states site-1 1)"
-await 'site-1 is back'
-last=$(grep -cE '^round' "$said")
+goes_and_returns site-1 1 crash
 
 step "faults: docker kill of another, and a replacement started by hand"
 await "^round $((last + 1))/.* users 200"
-before=$(states site-2 $((last + 1)))
-killed site-2
-replace site-2
-await 'site-2 is away'
-same "site-2 away" "$before" "$(states site-2 $((last + 1)))"
-await 'site-2 is back'
-last=$(grep -cE '^round' "$said")
+goes_and_returns site-2 $((last + 1)) replaced
 
 step "faults: docker kill of the executor of a site's app, and a replacement"
 await "^round $((last + 1))/.* users 200"
 before=$(states site-1 $((last + 1)))
-killed site-1-app
-replace site-1-app
+replaced site-1-app
 well site-1-app
 same "site-1-app replaced" "$before" "$(states site-1 $((last + 1)))"
 last=$(grep -cE '^round' "$said")

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedrecgel.client.lock import alone
-from fedrecgel.client.site import Site, StateShape, open_data
+from fedrecgel.client.site import Site, StateShape, data_version, open_data
 from fedrecgel.client.sqlite_store import SqliteStore, read_key
-from fedrecgel.client.state_folder import check_writable, take
+from fedrecgel.client.state_folder import OWN, check_writable, take
 from fedrecgel.common.data.catalogue import UNKNOWN, Catalogue, site_dataset
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import source_hash
-from fedrecgel.common.data.manifest import MANIFEST, arrays_hash
+from fedrecgel.common.data.manifest import arrays_hash
 from fedrecgel.common.errors import ConfigError, DataError, FederationError, RunError
 from fedrecgel.common.greeting import LONGEST_NAME, Hello, Query, is_name
 from fedrecgel.common.json_file import write_json
@@ -38,8 +38,6 @@ from fedrecgel.common.state import State
 RUNS = 16
 """Runs whose data a site keeps; what only older ones used is removed."""
 PRIVATE = "private.sqlite"
-OWN = 0o600
-"""Mode of every file in the state folder; folders have 0700."""
 LOG = logging.getLogger("flwr")
 
 
@@ -167,15 +165,8 @@ def open_own_data(values: Mapping[str, object], asked: Query | Experiment | None
     except (DataError, RunError) as error:
         raise type(error)(f"{place.name}: {error}") from None
     run = asked.run if isinstance(asked, Query) else asked.id
-    return _open(place, folder, run, _version(folder))
-
-
-def _version(folder: Path) -> int:
-    """Another number for a data set that was made again in its place, after `store forget`."""
-    try:
-        return (folder / MANIFEST).stat().st_mtime_ns
-    except OSError:
-        return 0
+    # `store forget` may have had the data set made again in its place.
+    return _open(place, folder, run, data_version(folder))
 
 
 @lru_cache(maxsize=64)

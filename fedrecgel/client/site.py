@@ -14,6 +14,7 @@ from fedrecgel.common.algorithms.base import Algorithm
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.data.manifest import MANIFEST
 from fedrecgel.common.errors import ConfigError, DataError, FederationError
 from fedrecgel.common.evaluation import HeldOut, held_out
 from fedrecgel.common.greeting import Hello
@@ -129,8 +130,16 @@ def _held_out(data: Dataset, split: str) -> HeldOut:
 
 @lru_cache(maxsize=64)
 def open_data(path: str, version: int) -> Dataset:
-    """One data set for all nodes of a process; ``version`` changes when the folder is remade."""
+    """One data set for all nodes of a process; ``version`` is the folder's `data_version`."""
     return Dataset.load(path)
+
+
+def data_version(folder: Path) -> int:
+    """A number that changes when a prepared data set is made again in its place; 0 without one."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=100_000)
@@ -170,13 +179,12 @@ def open_site(node_config: Mapping[str, object], run_config: Mapping[str, object
             f"partition-id is {part} but num-partitions {parts}; ids run from 0 to {parts - 1}"
         )
     path = os.path.abspath(str(values["data"]))
-    try:
-        version = os.stat(f"{path}/manifest.json").st_mtime_ns
-    except OSError:
+    version = data_version(Path(path))
+    if not version:
         raise DataError(
             f"{path} is not a prepared data set; "
             f"make one with: fedrecgel prepare SOURCE --out {path}"
-        ) from None
+        )
     return _open_site(path, version, part, parts, str(values["state"]))
 
 

@@ -4,12 +4,12 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
-
 from fedrecgel.common.errors import DataError, RunError
 from fedrecgel.common.json_file import write_json
 
 OWNER = "site.json"
+OWN = 0o600
+"""Mode of every file in the state folder; folders have 0700."""
 
 
 def take(state: Path, site: str) -> None:
@@ -24,7 +24,7 @@ def take(state: Path, site: str) -> None:
     try:
         owner = str(json.loads(noted.read_text())["site"])
     except (OSError, ValueError, KeyError, TypeError):
-        write_json(noted, {"site": site}, mode=0o600)
+        write_json(noted, {"site": site}, OWN)
         return
     if owner != site:
         raise RunError(
@@ -44,7 +44,7 @@ def check_writable(state: Path) -> None:
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         state.chmod(0o700)
-        probe.write_bytes(np.zeros(1).tobytes())
+        probe.write_bytes(bytes(8))
         probe.unlink()
     except OSError as error:
         user = f" by user {os.getuid()}" if hasattr(os, "getuid") else ""
