@@ -203,11 +203,6 @@ def unpack_metrics(content: RecordDict) -> dict[str, float | int]:
     return values
 
 
-def wire_bytes(content: RecordDict) -> int:
-    """Bytes of all arrays in a message."""
-    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
-
-
 def _split_key(key: str, updates: int, tensors: Tensors) -> tuple[int, str, str | None]:
     number, _, rest = key.partition("/")
     name, _, part = rest.partition("/")

@@ -51,7 +51,6 @@ from fedrecgel.simulation.references import (
 from fedrecgel.simulation.rounds import (
     MetricRow,
     best_by_test,
-    choose_round,
     training_summary,
 )
 from fedrecgel.simulation.sanity import sanity_warnings
@@ -64,7 +63,6 @@ __all__ = [
     "assemble",
     "best_by_test",
     "build_report",
-    "choose_round",
     "mean_overlap",
     "overlap_between_users",
     "paired_difference",
@@ -248,7 +246,7 @@ def assemble(
     Parameters
     ----------
     chosen
-        What `choose_round` returned for the round that ``report`` measured.
+        The round that ``report`` measured, and by what it was chosen.
     more
         Further entries, such as ``config_hash`` or ``preset``.
     """

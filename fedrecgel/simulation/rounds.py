@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from fedrecgel.common.metrics import MetricValue
 
-__all__ = ["MetricRow", "best_by_test", "choose_round", "series", "training_summary"]
+__all__ = ["MetricRow", "best_by_test", "series", "training_summary"]
 
 
 class MetricRow(TypedDict, total=False):
@@ -20,30 +20,6 @@ class MetricRow(TypedDict, total=False):
     bytes_up_per_user: float
     bytes_down_per_user: float
     seconds: float
-
-
-def choose_round(
-    history: Sequence[MetricRow],
-    protocol: str,
-    *,
-    metric: str = "ndcg@10",
-    ranking: str = "sampled",
-) -> dict[str, Any]:
-    """Choose the round to report: best on validation, earliest of equals; protocol paper: last.
-
-    Returns
-    -------
-    dict
-        ``chosen`` the round, ``by`` how, in words.
-    """
-    last = history[-1]["round"] if history else 0
-    scored = [] if protocol == "paper" else series(history, "validation", ranking, metric)
-    if protocol == "paper":
-        return {"chosen": last, "by": "last round (protocol paper has no validation items)"}
-    if not scored:
-        return {"chosen": last, "by": "last round (nothing was validated)"}
-    best, value = _best(scored)
-    return {"chosen": best, "by": f"highest validation {metric} ({ranking})", "value": value}
 
 
 def best_by_test(history: Sequence[MetricRow], *, metric: str = "hr@10") -> dict[str, Any] | None:

@@ -25,7 +25,6 @@ from fedrecgel.simulation.report import (
     assemble,
     best_by_test,
     build_report,
-    choose_round,
     mean_overlap,
     overlap_between_users,
     table,
@@ -294,29 +293,16 @@ def test_a_model_that_ranks_backwards_is_below_popularity():
 # --- the round
 
 
-def test_the_best_validation_round_is_chosen_and_the_earliest_of_equals():  # U067
-    history = [row(10, 0.2), row(20, 0.4), row(30, 0.4), row(40, 0.3)]
-    chosen = choose_round(history, "default")
-    assert chosen["chosen"] == 20
-    assert chosen["by"] == "highest validation ndcg@10 (sampled)"
-
-
-def test_protocol_paper_takes_the_last_round_and_labels_the_best_by_test():  # U067
+def test_the_best_round_by_test_is_labelled_as_optimistic():  # U067
     history = [row(10, 0.2, "test"), row(20, 0.4, "test"), row(30, 0.3, "test")]
-    assert choose_round(history, "paper")["chosen"] == 30
     best = best_by_test(history)
     assert best["round"] == 20
     assert "optimistic" in best["note"]
     assert best["test"]["sampled"]["hr@10"]["value"] == 0.4
 
 
-def test_without_validation_the_last_round_is_taken_and_said_so():
-    assert choose_round([{"round": 7, "loss": 1.0}], "default") == {
-        "chosen": 7,
-        "by": "last round (nothing was validated)",
-    }
-    assert choose_round([], "default")["chosen"] == 0
-    assert best_by_test([]) is None
+def test_a_run_that_was_never_tested_has_no_best_round_by_test():
+    assert best_by_test([row(10, 0.2)]) is None
 
 
 def finished(protocol="default"):
@@ -332,7 +318,7 @@ def finished(protocol="default"):
         algorithm="fedrecgel",
         seed=3,
         rounds=10,
-        chosen=choose_round(history, protocol),
+        chosen={"chosen": 8, "by": "highest validation ndcg@10 (sampled)"},
         config_hash="abc",
     )
     return history, result
@@ -358,7 +344,6 @@ def test_the_result_tells_the_story_of_the_run():  # U012
 
 def test_best_by_test_stands_beside_under_protocol_paper_only():
     _, result = finished("paper")
-    assert result["round"]["chosen"] == 10
     assert result["best_by_test"]["round"] == 8
     assert "best by TEST" in table(result)
 
