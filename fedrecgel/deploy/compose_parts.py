@@ -39,7 +39,7 @@ x-health: &health
   interval: 3s
   timeout: 3s
   retries: 3
-  start_period: 90s
+  start_period: 300s
 
 services:"""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.client.store import load_ranks
-from fedrecgel.common.algorithms.registry import make_algorithm
+from fedrecgel.common.algorithms.registry import algorithm_class, make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.metrics import RankCounts
@@ -56,6 +56,7 @@ def write_result(
         "failures_by_site": outcome.history.failures_by_site,
         "experiment": outcome.experiment.id,
         "server_saw": server_saw(outcome, config),
+        "scored_with": algorithm_class(config.algorithm).scoring(config),
     }
     history: Any = outcome.history.lines
     chosen = _chosen(outcome)

@@ -141,9 +141,15 @@ class Algorithm(ABC, Generic[ConfigT]):
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {}
     """The few settings that matter most and values to try: what `fedrecgel.compare` tunes."""
     scored_with: ClassVar[str] = "shared and own private tensors"
-    """Which model users are scored with, in a few words for the table of `fedrecgel.compare`."""
+    """Which model users are scored with, in a few words, unless ``score-with`` says otherwise."""
     tensors: Tensors
     """Declared in ``__init__``: what may happen to which tensor."""
+
+    @classmethod
+    def scoring(cls, config: Config) -> str:
+        """Which model users are scored with under this config, in a few words."""
+        shared = config.to_flat().get("score-with") == "global"
+        return "shared table, own score function" if shared else cls.scored_with
 
     def __init__(self, config: ConfigT, num_items: int) -> None:
         refuse_individual(self, config)

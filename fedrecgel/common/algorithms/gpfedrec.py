@@ -63,7 +63,7 @@ class GPFedRecConfig(LocalConfig):
         1.0, "neighbours are the users more similar than this many times the mean", low=0
     )
     neighbours: int = setting(
-        0, "how many most similar users are neighbours; 0 = by threshold", low=0
+        0, "how many most similar users are neighbours, oneself among them; 0 = by threshold", low=0
     )
     layers: int = setting(1, "steps along the graph of similar users", low=1)
     similarity: str = setting(

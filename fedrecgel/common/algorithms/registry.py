@@ -59,6 +59,14 @@ def _look_for(name: str) -> None:
         register(point.load())
 
 
+def all_names() -> list[str]:
+    """Names of all algorithms: ours, those registered here, those of installed packages."""
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if point.name not in ALGORITHMS:
+            register(point.load())
+    return list(ALGORITHMS)
+
+
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
     """The algorithm of that name, or a `ConfigError` with the nearest."""
     if name not in ALGORITHMS:

@@ -7,8 +7,19 @@ from typing import Any
 from fedrecgel.common.config import Scalar
 from fedrecgel.simulation.compare.gather import METRICS
 
-__all__ = ["ACCURACY", "COSTS", "Column", "foot", "head", "part_head", "percent", "value_text"]
+__all__ = [
+    "ACCURACY",
+    "COSTS",
+    "Column",
+    "foot",
+    "head",
+    "part_head",
+    "percent",
+    "trials",
+    "value_text",
+]
 
+CANDIDATES = 99
 SURE = 0.05
 """Largest adjusted p that is marked."""
 
@@ -90,11 +101,16 @@ def _untrained(row: Row) -> str:
     return "" if row["kind"] == "reference" else f"{percent(row['never_trained'])} %"
 
 
-def _trials(row: Row) -> str:
+def trials(row: Row) -> int:
+    """How many settings were tried on validation; 0: nothing was tuned."""
     if row["kind"] == "reference":
-        return str(row["trials_inside"] or "")
-    tried = [trial for trial in row["trials"] if trial["status"] != "missing"]
-    return str(len(tried)) if row["trials"] else "untuned"
+        return row.get("trials_inside") or 0
+    return sum(trial["status"] != "missing" for trial in row["trials"])
+
+
+def _trials(row: Row) -> str:
+    tried = trials(row)
+    return str(tried) if tried else "" if row["kind"] == "reference" else "untuned"
 
 
 def head(values: Mapping[str, Any]) -> list[str]:
@@ -122,8 +138,18 @@ def part_head(part: Mapping[str, Any]) -> list[str]:
     return [
         f"{part['name']}: {part['users']:,} users, {part['items']:,} items, {part['train']:,} "
         f"train interactions; protocol {part['protocol']}, {part['split']}, seed {part['seed']}",
-        f"hash {part['hash']}; test users counted: {users}",
+        f"hash {part['hash']}; test users counted: {users}{_candidates(part)}",
     ]
+
+
+def _candidates(part: Mapping[str, Any]) -> str:
+    """Said only where a small catalogue leaves fewer than the published 99."""
+    told = part.get("candidates", {})
+    fewest, most = told.get("fewest"), told.get("most")
+    if fewest is None or fewest >= CANDIDATES:
+        return ""
+    many = f"{fewest} to {most}" if fewest < most else f"{most}"
+    return f"; sampled: among {many} items here, not {CANDIDATES}"
 
 
 def foot(part: Mapping[str, Any]) -> list[str]:

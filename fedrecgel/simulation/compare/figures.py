@@ -51,7 +51,7 @@ def figures(values: Mapping[str, Any], folder: Path) -> None:
                 shown.values(),
                 shown.keys(),
                 loc="outside lower center",
-                ncols=min(5, len(shown)),
+                ncols=min(3 if len(parts) == 1 else 5, len(shown)),
                 fontsize=9,
                 frameon=False,
             )
@@ -90,7 +90,9 @@ def _bytes(axis: Axes, part: Mapping[str, Any], styles: Mapping[str, int]) -> di
             yerr=spread,
             fmt=_MARKERS[place % len(_MARKERS)],
             color=_COLOURS[place % len(_COLOURS)],
-            markersize=7,
+            markersize=8,
+            markerfacecolor="none",  # equal points stay visible on each other
+            markeredgewidth=1.6,
             capsize=3,
             linewidth=1,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrecgel.common.algorithms.base import Algorithm
 from fedrecgel.common.algorithms.registry import algorithm_class
-from fedrecgel.common.config import Config, Scalar
+from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.simulation.central.methods import METHODS
 from fedrecgel.simulation.compare.gather import Measured, Row, curve
@@ -164,26 +164,24 @@ class ReferenceLine(Line):
 
 def about(algorithm: type[Algorithm[Any]], config: Config) -> dict[str, str]:
     """What a reader must know beside the numbers: what the server saw, with which model scored."""
-    flat: Mapping[str, Scalar] = config.to_flat()
-    shared = flat.get("score-with") == "global"
     return {
         "server_sees": "each user's own" if algorithm.reduce == "per-user" else "sums",
-        "scored_with": "shared table, own score function" if shared else algorithm.scored_with,
-        "negatives": str(flat.get("negatives", "clean")),
+        "scored_with": algorithm.scoring(config),
+        "negatives": str(config.to_flat().get("negatives", "clean")),
         "citation": algorithm.citation,
     }
 
 
 def _note(row: Row, cells: Sequence[tuple[str, Cell]], outcomes: Outcomes) -> None:
-    missing = []
+    """A line for all cells that are not there for one reason."""
+    reasons: dict[str, list[str]] = {}
     for name, cell in cells:
         outcome = outcomes.get(cell.key)
         if outcome is None:
-            missing.append(name)
+            reasons.setdefault("not made yet", []).append(name)
         elif outcome.status != "done":
-            row.notes.append(f"{name} {outcome.status}: {outcome.line}".strip())
-    if missing:
-        row.notes.append(f"{', '.join(missing)} not made yet".strip())
+            reasons.setdefault(f"{outcome.status}: {outcome.line}", []).append(name)
+    row.notes += [f"{', '.join(names)} {why}".strip() for why, names in reasons.items()]
 
 
 def _measure(row: Row, cells: Sequence[Cell], outcomes: Outcomes, store: Store) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import fedrecgel
 from fedrecgel.common.algorithms.base import refuse_individual
-from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, make_config
+from fedrecgel.common.algorithms.registry import algorithm_class, all_names, make_config
 from fedrecgel.common.config import Config, Scalar, kebab, setting_help
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
@@ -33,7 +33,10 @@ __all__ = [
     "check_settings",
     "draw_trials",
     "entries",
+    "given_to",
+    "refuse_unreachable",
     "start",
+    "typed",
 ]
 
 COMMON: Mapping[str, Scalar] = {
@@ -43,6 +46,9 @@ COMMON: Mapping[str, Scalar] = {
     "select-by": "full.ndcg@10",
 }
 """The same for every algorithm, whatever its preset says, unless the caller sets it."""
+
+LIMITS = ("memory-limit", "round-timeout")
+"""Settings that decide whether a run may be made, and none of its numbers."""
 
 TRIAL_SEED = 1_000_000
 """Seed of trials: none that is reported."""
@@ -75,6 +81,8 @@ class Cell:
         Those that differ from the algorithm's defaults.
     about
         What else decides its numbers: versions, or a reference's grid.
+    limits
+        `LIMITS` that are not the defaults: no part of what a cell is.
     """
 
     kind: Literal["trial", "seed", "reference"]
@@ -84,6 +92,7 @@ class Cell:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     seed: int = 0
     about: str = ""
+    limits: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -99,9 +108,11 @@ class Cell:
         """The cell of an algorithm's run with these settings."""
         settings = changed(config)
         settings.pop("seed", None)
+        limits = {name: settings.pop(name) for name in LIMITS if name in settings}
         about = f"fedrecgel {fedrecgel.__version__}, messages {MESSAGES}"
         about += _code_of_others(config.algorithm)
-        return cls(kind, config.algorithm, data.name, data.hash, settings, config.seed, about)
+        told = (data.name, data.hash, settings, config.seed, about, limits)
+        return cls(kind, config.algorithm, *told)
 
     @classmethod
     def reference(cls, data: Dataset, name: str) -> "Cell":
@@ -112,7 +123,7 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for files and pipes."""
-        return {**self.__dict__, "settings": dict(self.settings)}
+        return {**self.__dict__, "settings": dict(self.settings), "limits": dict(self.limits)}
 
 
 def entries(names: Sequence[str]) -> list[Entry]:
@@ -127,7 +138,7 @@ def entries(names: Sequence[str]) -> list[Entry]:
     for name in names:
         algorithm, _, preset = name.partition(":")
         if algorithm == "all":
-            found += [Entry(each, preset or "tuned") for each in ALGORITHMS]
+            found += [Entry(each, preset or "tuned") for each in all_names()]
             continue
         algorithm_class(algorithm)
         if preset and preset not in PRESETS:
@@ -138,20 +149,52 @@ def entries(names: Sequence[str]) -> list[Entry]:
     return list(dict.fromkeys(found))
 
 
-def start(entry: Entry, settings: Mapping[str, Any]) -> Config:
-    """Where an entry's search starts: its preset, what is `COMMON` to all, the caller's settings.
+def given_to(entry: Entry, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's settings that are for an entry, by their own names.
 
-    It is the same for all data sets.
-
-    ``settings`` may have names with an algorithm before a dot (``fedmf.server-lr``), for that
-    algorithm alone; others are for all that know them (`check_settings` refuses the rest).
+    ``settings`` may have names with a row before a dot (``fedmf.server-lr``, for all rows of that
+    algorithm, ``fedmf:paper.server-lr``), for that one alone; others are for all that know them
+    (`check_settings` refuses the rest). What is said for fewer rows counts more.
     """
     known = _known(entry.algorithm)
     own = {name: value for name, value in settings.items() if "." not in name and name in known}
-    for name, value in settings.items():
-        algorithm, dot, rest = name.partition(".")
-        if dot and algorithm == entry.algorithm:
-            own[rest] = value
+    for row in (entry.algorithm, f"{entry.algorithm}:{entry.preset}"):
+        for name, value in settings.items():
+            before, dot, rest = name.partition(".")
+            if dot and before == row:
+                own[rest] = value
+    return own
+
+
+def typed(rows: Sequence[Entry], settings: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The caller's settings as values of their types, which a command line has as words."""
+    found = dict(settings)
+    for row in rows:
+        values, own = start(row, settings).to_flat(), given_to(row, settings)
+        for name, value in settings.items():
+            rest = name.partition(".")[2] or name
+            # Another name may have said more for this row.
+            if rest in given_to(row, {name: value}) and own[rest] == value:
+                found[name] = values[rest]
+    return found
+
+
+def refuse_unreachable(rows: Sequence[Entry]) -> None:
+    """Refuse an algorithm of the running program itself, which no other process can import."""
+    for row in rows:
+        if algorithm_class(row.algorithm).__module__ == "__main__":
+            raise ConfigError(
+                f"algorithm '{row.algorithm}' is defined in the program itself; put it into a "
+                "module of its own and import that: other processes train it"
+            )
+
+
+def start(entry: Entry, settings: Mapping[str, Any]) -> Config:
+    """Where an entry's search starts: its preset, what is `COMMON` to all, the caller's settings.
+
+    It is the same for all data sets; for ``settings`` see `given_to`.
+    """
+    own = given_to(entry, settings)
     # Not the preset's row for this very data set: more trials than the budget are behind it.
     config = preset_config(entry.algorithm, entry.preset, "", {**COMMON, **own})
     refuse_individual(algorithm_class(entry.algorithm), config)
@@ -164,9 +207,13 @@ def check_settings(settings: Mapping[str, Any], rows: Sequence[Entry]) -> None:
         algorithm, dot, rest = name.partition(".")
         if (rest if dot else name) == "seed":
             raise ConfigError("seeds are 0, 1, ... up to --seeds; the setting seed cannot be given")
-        if dot and algorithm not in {row.algorithm for row in rows}:
-            raise ConfigError(f"setting '{name}' is for {algorithm}, which is not compared")
-        asked = [algorithm] if dot else [row.algorithm for row in rows]
+        of = {f"{row.algorithm}:{row.preset}": row.algorithm for row in rows}
+        of |= {row.algorithm: row.algorithm for row in rows}
+        if dot and algorithm not in of:
+            whose = f"is for '{algorithm}', which is not compared" if algorithm else "names no row"
+            labels = ", ".join(row.label for row in rows)
+            raise ConfigError(f"setting '{name}' {whose}; rows are {labels}")
+        asked = [of[algorithm]] if dot else [row.algorithm for row in rows]
         if not any((rest if dot else name) in _known(each) for each in asked):
             # The first algorithm's own message names the nearest setting.
             make_config(asked[0], {rest if dot else name: settings[name]})

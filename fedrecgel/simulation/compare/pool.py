@@ -16,6 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
+from fedrecgel.common.algorithms.registry import algorithm_class
 from fedrecgel.simulation.compare.plan import Cell
 from fedrecgel.simulation.compare.store import Outcome, Store
 
@@ -112,6 +113,7 @@ class Pool:
         worker.job, worker.elapsed = job, 0.0
         worker.first, worker.rounds, worker.at = None, 0, 0.0
         order = {"cell": job.cell.to_json(), "data": str(job.data), "store": str(self.store.folder)}
+        order["module"] = _module_of_others(job.cell)
         assert worker.process.stdin is not None
         with suppress(OSError):  # it has died: its reader says so
             worker.process.stdin.write(json.dumps(order) + "\n")
@@ -150,7 +152,7 @@ class Pool:
                 stderr=errors,
                 text=True,
                 encoding="utf-8",
-                env={**os.environ, **dict.fromkeys(THREADS, "1")},
+                env={**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": _path()},
                 start_new_session=True,  # Ctrl-C is for us: it would stop them in mid-write
             )
         heard = (self._started, process.stdout)
@@ -211,12 +213,25 @@ class Pool:
         return worker.process.wait()
 
 
+def _path() -> str:
+    """What this process can import, for others: it may have been told so after it began."""
+    return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+
+
+def _module_of_others(cell: Cell) -> str:
+    """The module of an algorithm that a program has registered, which a worker must import; ""."""
+    if cell.kind == "reference":
+        return ""
+    module = algorithm_class(cell.name).__module__
+    return "" if module.startswith("fedrecgel.") else module
+
+
 def too_long(late: dict[str, Any]) -> str:
     """Say in one line why a cell is infeasible."""
     about = "more than " if late["at_least"] else ""
     if not late["rounds"]:
-        return f"took {about}{late['estimate']:.0f} s, the limit is {late['limit']:.0f} s"
+        return f"took {about}{late['estimate']:,.3g} s, the limit is {late['limit']:,g} s"
     return (
         f"{about}{late['seconds_per_round']:.2g} s a round x {late['rounds']} rounds = "
-        f"{late['estimate']:,.0f} s, the limit is {late['limit']:,.0f} s"
+        f"{late['estimate']:,.0f} s, the limit is {late['limit']:,g} s"
     )

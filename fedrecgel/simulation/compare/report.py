@@ -10,6 +10,7 @@ from typing import Any
 from fedrecgel.common.config import Scalar
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import RunError
+from fedrecgel.common.evaluation import held_out
 from fedrecgel.common.json_file import write_json
 from fedrecgel.simulation.compare.gather import Row
 from fedrecgel.simulation.compare.tables import (
@@ -19,6 +20,7 @@ from fedrecgel.simulation.compare.tables import (
     markdown_tables,
     text_tables,
 )
+from fedrecgel.simulation.counted import count_candidates
 from fedrecgel.simulation.report import versions
 
 __all__ = ["FORMAT", "Comparison", "Part", "options_of"]
@@ -159,5 +161,6 @@ def _part(part: Part) -> dict[str, Any]:
         "users": data.num_users,
         "items": data.num_items,
         "train": data.num_train,
+        "candidates": count_candidates(held_out(data, "test")),
         "rows": [row.to_json() for row in part.rows],
     }

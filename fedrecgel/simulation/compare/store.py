@@ -9,7 +9,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ __all__ = ["CELL", "HISTORY", "RANKS", "Outcome", "Store"]
 
 FORMAT = 1
 CELL, RANKS, HISTORY = "cell.json", "ranks.npy", "metrics.jsonl"
+RANK_COLUMNS = 5
 
 Status = Literal["done", "failed", "infeasible"]
 
@@ -74,13 +75,24 @@ class Store:
         return self.folder / f"{cell.key}.part"
 
     def read(self, cell: Cell) -> Outcome | None:
-        """How a cell ended; None if it is not there, not finished or damaged."""
+        """How a cell ended; None if it is not there, not finished, or any of its files damaged."""
         try:
             told = json.loads((self.path(cell) / CELL).read_text(encoding="utf-8"))
-            if told["format"] != FORMAT:
+            if told["format"] != FORMAT or told["status"] not in get_args(Status):
                 return None
-            return Outcome(told["status"], told["line"], told["values"])
-        except (OSError, ValueError, KeyError, TypeError):
+            outcome = Outcome(told["status"], told["line"], dict(told["values"]))
+            if outcome.status == "infeasible":
+                float(outcome.values["estimate"])
+            if outcome.status != "done":
+                return outcome
+            if cell.kind != "reference" and not self.history(cell):
+                return None
+            if cell.kind != "trial":
+                counted = outcome.values["result"]["users"]["evaluated"]
+                if self.ranks(cell).shape != (counted, RANK_COLUMNS):
+                    return None
+            return outcome
+        except (OSError, ValueError, KeyError, TypeError, RunError):
             return None
 
     def ranks(self, cell: Cell) -> NDArray[np.int64]:
@@ -98,15 +110,24 @@ class Store:
             raise RunError(
                 f"{path} is missing or damaged; remove {path.parent} and compare again"
             ) from None
-        return np.asarray(ranks).reshape(-1, 5)
+        return np.asarray(ranks)
 
     def history(self, cell: Cell) -> list[MetricRow]:
-        """Lines of the evaluated rounds; none for a reference."""
+        """Lines of the evaluated rounds; none for a reference.
+
+        Raises
+        ------
+        ValueError
+            When the file is damaged.
+        """
         try:
             text = (self.path(cell) / HISTORY).read_text(encoding="utf-8")
         except OSError:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        lines = [json.loads(line) for line in text.splitlines()]
+        if not all(isinstance(line, dict) and "round" in line for line in lines):
+            raise ValueError("a line without its round")
+        return lines
 
     def write(self, cell: Cell, outcome: Outcome, ranks: NDArray[np.int64] | None = None) -> None:
         """Put a finished cell in place of what was there."""

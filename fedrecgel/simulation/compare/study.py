@@ -1,6 +1,7 @@
 """`compare`: from algorithms and data sets to one table, through cells that are made only once."""
 
 import heapq
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,10 @@ from fedrecgel.simulation.compare.plan import (
     check_settings,
     draw_trials,
     entries,
+    given_to,
+    refuse_unreachable,
     start,
+    typed,
 )
 from fedrecgel.simulation.compare.pool import Job, Limit, Pool
 from fedrecgel.simulation.compare.report import Comparison, Part, options_of
@@ -79,8 +83,9 @@ def compare(
     command
         What the table says it was made by.
     settings
-        For every algorithm that knows them, or for one as ``**{"fedmf.server-lr": 0.1}``. Rounds,
-        fraction, evaluate-every and select-by are the same for all (`COMMON`).
+        For every algorithm that knows them, or for one as ``**{"fedmf.server-lr": 0.1}``; what is
+        given is not searched. Rounds, fraction, evaluate-every and select-by are the same for all
+        (`COMMON`).
 
     Raises
     ------
@@ -93,8 +98,10 @@ def compare(
         raise ConfigError(f"seeds and budget must be at least 1, not {seeds} and {budget}")
     if workers is not None and workers < 0:
         raise ConfigError(f"workers must be 0 or more, not {workers}")
-    if time_limit is not None and not time_limit > 0:
-        raise ConfigError(f"time-limit must be above 0 seconds, not {time_limit:g}")
+    if trial_rounds < 0:
+        raise ConfigError(f"trial-rounds must be 0 or more, not {trial_rounds}")
+    if time_limit is not None and not 0 < time_limit < math.inf:
+        raise ConfigError(f"time-limit must be a number of seconds above 0, not {time_limit:g}")
     folders = [data] if isinstance(data, str | Path) else list(data)
     sets = _load([Path(folder) for folder in folders], budget)
     wanted, given = entries(algorithms), {_name(name): value for name, value in settings.items()}
@@ -107,15 +114,18 @@ def compare(
     for place, (path, dataset) in enumerate(sets):
         lines[place] = [ReferenceLine(dataset, path, name, store) for name in central]
         for entry in wanted:
-            trials = draw_trials(start(entry, given), budget, list(given))
+            trials = draw_trials(start(entry, given), budget, list(given_to(entry, given)))
             lines[place].append(
                 AlgorithmLine(dataset, path, entry, trials, seeds, trial_rounds, store)
             )
     # One algorithm after the other on all data sets, so that what is stopped has whole rows.
     everything = [line for row in zip(*lines.values(), strict=True) for line in row]
     cores = _cores() if workers is None else workers
+    if cores:
+        refuse_unreachable(wanted)
     outcomes: dict[str, Outcome] = {}
-    options = options_of(seeds, budget, trial_rounds, cores, time_limit, {**COMMON, **given})
+    said = {**COMMON, **typed(wanted, given)}
+    options = options_of(seeds, budget, trial_rounds, cores, time_limit, said)
     stopped = False
     try:
         with _alone(store):

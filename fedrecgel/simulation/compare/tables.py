@@ -14,6 +14,7 @@ from fedrecgel.simulation.compare.columns import (
     head,
     measured,
     part_head,
+    trials,
     value_text,
 )
 from fedrecgel.simulation.compare.gather import METRICS
@@ -102,7 +103,7 @@ def csv_table(values: Values) -> str:
         for row in part["rows"]:
             line = {"data": part["name"], "hash": part["hash"], "protocol": part["protocol"]}
             line |= {"row": row["label"], "kind": row["kind"], "status": row["status"]}
-            line |= {"notes": "; ".join(row["notes"]), "trials": len(row["trials"])}
+            line |= {"notes": "; ".join(row["notes"]), "trials": trials(row)}
             line["settings"] = " ".join(f"{n}={value_text(v)}" for n, v in row["settings"].items())
             line |= {n: row["about"].get(n, "") for n in names if n in row["about"]}
             if measured(row):

@@ -81,7 +81,7 @@ class _Cost:
 
 
 def _run(cell: Cell, data: Dataset, folder: Path, on_round: OnRound) -> Result:
-    settings: dict[str, Any] = {**cell.settings, "seed": cell.seed}
+    settings: dict[str, Any] = {**cell.settings, **cell.limits, "seed": cell.seed}
     begun = (folder / CONFIG).is_file()
     for resume in (True, False) if begun else (False,):
         try:

@@ -4,11 +4,13 @@ It is one of the processes of `fedrecgel.simulation.compare.pool`, and ends with
 the process leaves at once, in the middle of a cell, whose checkpoint is kept.
 """
 
+import importlib
 import json
 import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -39,6 +41,9 @@ def main() -> None:
         order = asked.get()
         with _Telling(answers) as telling:
             data = Dataset.load(order["data"])
+            if order["module"]:  # it registers an algorithm; what it lacks is said by `make`
+                with suppress(ImportError):
+                    importlib.import_module(order["module"])
             make(Cell(**order["cell"]), data, Store(Path(order["store"])), telling.on_round)
         _tell(answers, {"finished": True})
 

@@ -10,7 +10,9 @@ from fedrecgel.simulation.compare.plan import (
     check_settings,
     draw_trials,
     entries,
+    given_to,
     start,
+    typed,
 )
 
 
@@ -69,6 +71,7 @@ def test_a_setting_may_be_for_one_algorithm():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        (".server-lr", "names no row; rows are fedrecgel, fedncf"),
         ("server-lrr", "did you mean 'server-lr'"),
         ("seed", "seeds are"),
         ("fedmf.rho-shared", "not compared"),
@@ -79,6 +82,32 @@ def test_a_setting_that_nobody_has_is_refused(name, said):
     with pytest.raises(ConfigError, match=said):
         check_settings({name: "1"}, [Entry("fedrecgel"), Entry("fedncf")])
     check_settings({"rho-shared": "1"}, [Entry("fedncf"), Entry("fedrecgel")])
+
+
+def test_a_setting_may_be_for_one_row_of_an_algorithm_and_is_not_searched_there():
+    given = {"fedncf.server-lr": "0.3", "fedncf:paper.server-lr": "0.7"}
+    paper, tuned = Entry("fedncf", "paper"), Entry("fedncf")
+    check_settings(given, [tuned, paper])
+    for row, rate in ((tuned, 0.3), (paper, 0.7)):
+        assert given_to(row, given) == {"server-lr": str(rate)}
+        trials = draw_trials(start(row, given), 8, list(given_to(row, given)))
+        assert len(trials) > 1
+        assert {trial.server_lr for trial in trials} == {rate}
+    assert given_to(Entry("fedrecgel"), given) == {}
+
+
+def test_what_was_set_is_told_as_numbers():
+    given = {"item-lr": "1", "fedmf.item-lr": "3", "fraction": "0.5", "patience": "2"}
+    told = typed([Entry("fedmf"), Entry("pfedrec")], given)
+    assert told == {"item-lr": 1.0, "fedmf.item-lr": 3.0, "fraction": 0.5, "patience": 2}
+
+
+def test_a_limit_on_memory_is_no_part_of_what_a_cell_is(small_data):
+    config = make_config("gpfedrec", {"memory-limit": 20})
+    cell = Cell.run("seed", small_data, config)
+    assert cell.key == Cell.run("seed", small_data, make_config("gpfedrec")).key
+    assert cell.limits == {"memory-limit": 20.0}
+    assert Cell(**cell.to_json()) == cell
 
 
 def test_a_cell_is_found_by_everything_that_decides_its_numbers(small_data, on_disk):

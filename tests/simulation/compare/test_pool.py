@@ -42,4 +42,4 @@ def test_a_cell_without_a_single_round_in_time_is_at_least_so_slow():
 
 def test_a_reference_has_no_rounds():
     late = Limit(1.0).exceeded(job(0), elapsed=1.5, rounds=0, at=0.0)
-    assert too_long(late) == "took more than 2 s, the limit is 1 s"
+    assert too_long(late) == "took more than 1.5 s, the limit is 1 s"

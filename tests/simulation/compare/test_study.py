@@ -1,5 +1,6 @@
 """Whole comparisons on 24 users; each starts processes, so they are few and shared."""
 
+import importlib
 import json
 import os
 import shutil
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 
 from fedrecgel.cli import main
+from fedrecgel.common.algorithms import registry
 from fedrecgel.common.errors import ConfigError, FedRecError, RunError
 from fedrecgel.simulation.compare import work
 from fedrecgel.simulation.compare.plan import Cell
 from fedrecgel.simulation.compare.report import Comparison
-from fedrecgel.simulation.compare.store import CELL, Outcome, Store
+from fedrecgel.simulation.compare.store import CELL, HISTORY, RANKS, Outcome, Store
 from fedrecgel.simulation.compare.study import compare
 from fedrecgel.simulation.compare.work import make, score
 
@@ -204,14 +206,51 @@ def test_an_error_of_a_cell_is_its_outcome(small_data, tmp_path, monkeypatch):
         assert made == store.read(cell) == Outcome("failed", line)
 
 
-def test_a_damaged_cell_is_as_good_as_none(small_data, tmp_path):
-    store, cell = Store.open(tmp_path), Cell("trial", "fedncf", "memory", small_data.hash)
-    store.write(cell, Outcome("done"))
-    assert store.read(cell) == Outcome("done")
-    (store.path(cell) / CELL).write_text('{"format": 1')
+def cell_of(out, name, kind):
+    """The first such cell of a finished comparison, and its store."""
+    folder = sorted(out.glob(f"cells/memory-{name}-{kind}-*"))[0]
+    told = json.loads((folder / CELL).read_text())
+    return Cell(**told["cell"]), Store(out / "cells"), folder
+
+
+def without_result(told):
+    return {**told, "values": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "damage"),
+    [
+        ("fedrecgel", "trial", lambda path: (path / CELL).write_text('{"format": 1')),
+        ("fedrecgel", "trial", lambda path: (path / CELL).write_text('"format"')),
+        ("fedrecgel", "trial", lambda path: (path / HISTORY).unlink()),
+        ("fedrecgel", "trial", lambda path: (path / HISTORY).write_text("what?\n")),
+        ("fedrecgel", "seed", lambda path: (path / HISTORY).write_bytes(b"\xff\xfe\x00")),
+        ("fedrecgel", "seed", lambda path: (path / RANKS).unlink()),
+        ("fedrecgel", "seed", lambda path: (path / RANKS).write_bytes(b"numpy")),
+        ("fedrecgel", "seed", lambda path: np.save(path / RANKS, np.arange(7))),
+        ("ease", "reference", lambda path: np.save(path / RANKS, np.zeros((3, 5), np.int32))),
+        (
+            "ease",
+            "reference",
+            lambda path: (path / CELL).write_text(
+                json.dumps(without_result(json.loads((path / CELL).read_text())))
+            ),
+        ),
+    ],
+)
+def test_a_cell_of_which_any_file_is_damaged_is_as_good_as_none(copied, name, kind, damage):
+    cell, store, folder = cell_of(copied, name, kind)
+    assert store.read(cell).status == "done"
+    damage(folder)
     assert store.read(cell) is None
-    with pytest.raises(RunError, match="damaged"):
-        store.ranks(cell)
+
+
+def test_a_damaged_trial_is_made_again_and_the_table_is_the_same(made, copied, small_data):
+    for path in copied.glob(f"cells/memory-fedrecgel-trial-*/{HISTORY}"):
+        path.unlink()
+    again = compare(small_data.path, copied, **ASKED).row("memory", "fedrecgel")
+    assert again["settings"] == made[0].row("memory", "fedrecgel")["settings"]
+    assert again["metrics"] == made[0].row("memory", "fedrecgel")["metrics"]
 
 
 def test_a_trials_score_is_the_best_mean_of_three_evaluations_in_a_row():
@@ -242,9 +281,53 @@ def test_data_without_validation_items_cannot_be_tuned_on(on_disk, tmp_path):
         compare(data.path, tmp_path / "out")
 
 
+NINTH = """
+from dataclasses import dataclass
+from typing import ClassVar
+from fedrecgel.common.algorithms.registry import register
+from fedrecgel.common.algorithms.fedmf import FedMF
+
+@dataclass(frozen=True, kw_only=True)
+class NinthConfig(FedMF.config_class):
+    algorithm: ClassVar[str] = "ninth"
+
+@register
+class Ninth(FedMF):
+    name: ClassVar[str] = "ninth"
+    config_class: ClassVar[type[NinthConfig]] = NinthConfig
+"""
+
+
+def test_an_algorithm_that_a_program_registers_is_a_row_in_other_processes(
+    small_data, tmp_path, monkeypatch
+):
+    (tmp_path / "ninth.py").write_text(NINTH)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "ALGORITHMS", dict(registry.ALGORITHMS))
+    importlib.import_module("ninth")
+    asked = {**ASKED, "algorithms": ["ninth"], "references": [], "budget": 1, "seeds": 1}
+    del asked["fedncf.device"]
+    made = compare(small_data.path, tmp_path / "out", **asked)
+    assert made.row("memory", "ninth")["status"] == "done"
+    assert registry.all_names()[-1] == "ninth"
+
+    monkeypatch.setattr(registry.ALGORITHMS["ninth"], "__module__", "__main__")
+    with pytest.raises(ConfigError, match="module of its own"):
+        compare(small_data.path, tmp_path / "out", **asked)
+
+
 @pytest.mark.parametrize(
     "asked",
-    [{"seeds": 0}, {"budget": 0}, {"workers": -1}, {"time_limit": 0.0}, {"references": ["best"]}],
+    [
+        {"seeds": 0},
+        {"budget": 0},
+        {"workers": -1},
+        {"time_limit": 0.0},
+        {"time_limit": float("inf")},
+        {"trial_rounds": -3, "budget": 1},
+        {"references": ["best"]},
+        {".item-lr": 1},
+    ],
 )
 def test_what_cannot_be_asked_for_is_refused(asked, small_data, tmp_path):
     with pytest.raises(FedRecError):

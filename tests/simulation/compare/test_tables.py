@@ -103,6 +103,29 @@ def test_a_missing_cell_is_shown_as_missing_with_its_reason(values):
     assert (rows[4]["status"], rows[4]["full.ndcg@10"]) == ("infeasible", "")
 
 
+def test_trials_are_the_same_number_in_every_table(values):
+    rows = values["data"][0]["rows"]
+    rows[0] |= {"trials": [], "trials_inside": 6}
+    rows[1]["trials"].append({"settings": {}, "status": "missing", "score": None})
+    rows[2]["trials"] = []
+    told = [row["trials"] for row in csv.DictReader(io.StringIO(csv_table(values)))]
+    assert told[:3] == ["6", "1", "0"]
+    costs = text_tables(values).split("scored with")[1]
+    for name, cell in (("(ease)", "6"), ("best ", "1"), ("worse ", "untuned")):
+        assert f"  {cell}  " in line_of(costs, name)
+
+
+def test_fewer_than_99_candidates_are_told(values):
+    part = values["data"][0]
+    for counts, said in (
+        ({"fewest": 60, "most": 99}, "; sampled: among 60 to 99 items here, not 99"),
+        ({"fewest": 40, "most": 40}, "; sampled: among 40 items here, not 99"),
+        ({"fewest": 99, "most": 99}, ""),
+    ):
+        part["candidates"] = counts
+        assert f"test users counted: 9 of 10{said}\n" in text_tables(values)
+
+
 def test_every_table_says_what_it_was_made_from(values):  # U069
     for text in (text_tables(values), latex_tables(values)):
         for told in ("f" * 64, "protocol default", "seeds 0 to 1", "4 trials each", "9 of 10"):
