@@ -104,11 +104,12 @@ Read it so:
   counts.
 - **One seed is not much.** PFedRec with clean negatives and popularity under three seeds, of
   candidates and training both: {seeds}.
-- **Candidates count too.** Another implementation, run once with the published settings on candidates of its
-  own, had 71.2 / 43.9 with the leak, and clean 53.4 / 32.4 for own tables, 61.7 / 36.2 for the average; popularity had
-  40.1 / 22.2 there. Clean, NDCG is within 2 points of it in each of our seeds, HR of the average within 2.2. HR of own
-  tables is 3.7 higher in the mean of three seeds: candidates explain 1.3 of it (popularity), and the 2.4 that
-  remain are half of what our seeds differ by.
+- **Candidates count too.** Another implementation, run once with the published settings on
+  candidates of its own, had 71.2 / 43.9 with the leak, and clean 53.4 / 32.4 for own tables,
+  61.7 / 36.2 for the average; popularity had 40.1 / 22.2 there. Clean, NDCG is within 2 points
+  of it in each of our seeds, HR of the average within 2.2. HR of own tables is 3.7 higher in
+  the mean of three seeds: candidates explain 1.3 of it (popularity), and the 2.4 that remain
+  are half of what our seeds differ by.
 
 ## Repeated rows: Last.fm
 
