@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.client.store import load_ranks
+from fedrecgel.common.algorithms.delta import LocalConfig
 from fedrecgel.common.algorithms.registry import algorithm_class, make_algorithm
 from fedrecgel.common.config import Config
 from fedrecgel.common.data.dataset import Dataset
@@ -57,6 +58,7 @@ def write_result(
         "experiment": outcome.experiment.id,
         "server_saw": server_saw(outcome, config),
         "scored_with": algorithm_class(config.algorithm).scoring(config),
+        **({"item_rate": config.item_rate} if isinstance(config, LocalConfig) else {}),
     }
     history: Any = outcome.history.lines
     chosen = _chosen(outcome)

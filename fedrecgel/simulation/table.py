@@ -129,6 +129,9 @@ def _foot(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"  sampled {shown}")
     if "server_saw" in result:
         lines.append(f"the server saw {result['server_saw']}")
+    if "item_rate" in result:
+        rate = f"{result['item_rate']:g} on the mean loss of a minibatch"
+        lines.append(f"learning rate of item rows: {rate} (item-lr * batch-size)")
     if "scored_with" in result:
         lines.append(f"users are scored with: {result['scored_with']}")
     return lines + [f"warning: {line}" for line in result["warnings"]]

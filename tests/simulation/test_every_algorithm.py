@@ -12,6 +12,7 @@ import torch
 from fedrecgel import Result, simulate
 from fedrecgel.cli import main
 from fedrecgel.common.algorithms import view as view_module
+from fedrecgel.common.algorithms.delta import LocalConfig
 from fedrecgel.common.algorithms.registry import ALGORITHMS
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.simulation.personal import PersonalModel
@@ -90,6 +91,15 @@ def test_fitted_and_new_users_are_served(run: Result) -> None:
     fitted = run.evaluate(fitted=True)["test"]["full"]["ndcg@10"]["value"]
     assert 0 <= fitted <= 1
     assert len(run.recommend_new(["i1", "i2", "i3"], k=5)) == 5
+
+
+def test_the_result_says_with_what_users_were_scored_and_the_rate_of_item_rows(run: Result) -> None:
+    config = run.algorithm.config
+    assert run.values["scored_with"] == run.algorithm.scoring(config)
+    assert run.values["scored_with"] in run.table()
+    if isinstance(config, LocalConfig):
+        assert run.values["item_rate"] == config.item_lr * config.batch_size
+        assert f"{run.values['item_rate']:g} on the mean loss" in run.table()
 
 
 def test_the_result_says_what_the_server_saw(run: Result) -> None:
