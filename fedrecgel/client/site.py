@@ -122,6 +122,14 @@ def _open_store(folder: Path, experiment: str, num_users: int, shape: StateShape
     return ArrayStore(folder, experiment, num_users, shape.state)
 
 
+def close_stores() -> None:
+    """Let go of the stores of this process.
+
+    One that is open keeps the disk space of its folder, even where that has been removed.
+    """
+    _open_store.cache_clear()
+
+
 @lru_cache(maxsize=16)
 def _held_out(data: Dataset, split: str) -> HeldOut:
     """Held-out items of all users of a data set, for all nodes of a process."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrecgel.client.app import app
+from fedrecgel.client.site import close_stores
 from fedrecgel.common.config import Scalar
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
@@ -109,10 +110,14 @@ def simulate(
         resume=resume,
     )
     folder, private = session.folder, session.folder.private
-    with session.writing():
-        carrier = Carrier(backend, session.head["nodes"], ray_address)
-        outcome = _train(session, dataset, carrier, log, on_round)
-        write_result(outcome, session.config, session.head, folder, dataset, private, references)
+    try:
+        with session.writing():
+            carrier = Carrier(backend, session.head["nodes"], ray_address)
+            outcome = _train(session, dataset, carrier, log, on_round)
+            ended = (session.config, session.head, folder, dataset, private, references)
+            write_result(outcome, *ended)
+    finally:
+        close_stores()
     gc.collect()  # A figure is a heap of cycles; those of many runs in one process would pile up.
     result = Result.open(folder.path)
     if dataset.several:

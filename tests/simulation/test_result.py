@@ -1,8 +1,10 @@
 """A finished run: recommendations, numbers measured again, and what is missing said in one line."""
 
+import gc
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,26 @@ def test_an_impossible_number_of_nodes_is_refused(
     with pytest.raises(ConfigError, match="between 1 and the number of users, 24"):
         simulate(small_data, tmp_path / "run", **{**SETTINGS, "nodes": nodes})
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux to be seen")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_has_ended_holds_none_of_its_private_files(
+    small_data: Dataset, tmp_path: Path, fails: bool
+) -> None:
+    """Else the disk stays full of runs that were removed long ago."""
+
+    def on_round(line: dict[str, Any]) -> None:
+        held.append(str(tmp_path) in Path("/proc/self/maps").read_text())
+        if fails:
+            raise RunError("enough")
+
+    held: list[bool] = []
+    with pytest.raises(RunError) if fails else nullcontext():
+        simulate(small_data, tmp_path / "run", rounds=2, log="none", on_round=on_round)
+    gc.collect()
+    assert held[0]
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
 def test_a_folder_in_use_is_left_alone(run: Result, small_data: Dataset, tmp_path: Path) -> None:
