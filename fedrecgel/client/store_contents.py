@@ -13,8 +13,10 @@ import safetensors.torch
 
 from fedrecgel.client.sqlite_file import SqliteFile
 from fedrecgel.client.sqlite_store import unseal
+from fedrecgel.client.state_folder import STORE, state_folders
 from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.common.errors import RunError
+from fedrecgel.common.target import refuse_inside, refuse_replacing
 
 
 class NothingHeld(RunError):
@@ -143,7 +145,7 @@ def export_user(
     experiment: str | None = None,
     round: int | None = None,
 ) -> dict[str, str]:
-    """Write a user's private tensors to a safetensors file (mode 0600).
+    """Write a user's private tensors to a safetensors file (mode 0600), not where the store lies.
 
     Parameters
     ----------
@@ -157,6 +159,7 @@ def export_user(
     dict
         The metadata of the file.
     """
+    _refuse_own(file, out)
     held = [one for one in list_user(file, user_id) if one.rounds]
     if experiment is not None:
         held = [one for one in held if one.experiment == experiment]
@@ -193,7 +196,14 @@ def export_user(
 
 
 def back_up(file: SqliteFile, out: Path) -> None:
-    """Copy the file as it is at one moment, whatever the owner writes meanwhile (mode 0600)."""
+    """Copy the file as it is at one moment, whatever the owner writes meanwhile (mode 0600).
+
+    Raises
+    ------
+    RunError
+        When ``out`` lies where a store does, or cannot be written.
+    """
+    _refuse_own(file, out)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -270,6 +280,14 @@ def _about(text: str) -> dict[str, object]:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _refuse_own(file: SqliteFile, out: Path) -> None:
+    """Refuse a target in a state folder, this site's or another's: nothing there is replaceable."""
+    own = [file.path.parent] if file.path.name == STORE else []
+    refuse_inside(out, *own, *state_folders(out))
+    parts = ("", "-wal", "-shm", ".lock")
+    refuse_replacing(out, *(file.path.with_name(file.path.name + part) for part in parts))
 
 
 def _write(out: Path, content: bytes) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 from fedrecgel.client.published import load_published, published_file
 from fedrecgel.client.sealing import read_key
 from fedrecgel.client.sqlite_store import SqliteStore
+from fedrecgel.client.state_folder import STORE
 from fedrecgel.common.data.catalogue import read_own
 from fedrecgel.serve.current import file_stamp
 from fedrecgel.serve.model import Model
 from fedrecgel.serve.people import People
-
-STORE = "private.sqlite"
 
 
 @dataclass(frozen=True)
