@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.certificates import names_of
 
 TIMEOUT = 5.0
 """Seconds to wait for an answer."""
@@ -163,8 +164,9 @@ def _why_not(
             "are the clocks of both machines right?"
         )
     if error.verify_code in _OTHER_NAME:
+        named = ", ".join(names_of(presented)) or "no name at all"
         return (
-            f"the certificate of {where} is for {', '.join(_names(presented))}, not for {host}; "
+            f"the certificate of {where} is for {named}, not for {host}; "
             f"dial one of these, or renew it with: fedrecgel deploy certificates --existing renew "
             f"--superlink-name {host}"
         )
@@ -190,12 +192,3 @@ def _presented(host: str, port: int, timeout: float) -> x509.Certificate | None:
             return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
     except (OSError, ValueError):
         return None
-
-
-def _names(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ["no name at all"]
-    addresses = found.get_values_for_type(x509.IPAddress)
-    return [*found.get_values_for_type(x509.DNSName), *(str(address) for address in addresses)]
