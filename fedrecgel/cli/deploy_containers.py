@@ -33,7 +33,12 @@ def _add_compose(commands: Any) -> None:  # noqa: ANN401
     parser.add_argument("--data", type=Path, metavar="DIR", help="made by: fedrecgel prepare")
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="default: here")
-    parser.add_argument("--overwrite", action="store_true", help="replace a compose file in DIR")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace docker-compose.yml in DIR, and below DIR/sites the files that this command "
+        "wrote; a file that was changed since, or is a site's own, is never replaced",
+    )
     parser.set_defaults(run=_compose)
 
 

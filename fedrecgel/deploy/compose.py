@@ -111,7 +111,7 @@ def write_compose(
     Raises
     ------
     DeployError
-        When there is a compose file already.
+        When there is a compose file already, or a site's own file where one would be written.
     """
     names, target = site_names(sites), out / "docker-compose.yml"
     if target.exists() and not overwrite:
@@ -120,7 +120,7 @@ def write_compose(
     source = Source()
     if data is not None:
         source = Source("./sites")
-        for site in write_sites(Dataset.load(data), out / "sites", names):
+        for site in write_sites(Dataset.load(data), out / "sites", names, readable=True):
             users = "1 user" if site.users == 1 else f"{site.users:,} users"
             said.append(f"{site.name}: {users} in {site.file}")
     out.mkdir(parents=True, exist_ok=True)
