@@ -201,7 +201,8 @@ def back_up(file: SqliteFile, out: Path) -> None:
     Raises
     ------
     RunError
-        When ``out`` lies where a store does, or cannot be written.
+        When the store is damaged, or ``out`` lies where a store does or cannot be written; an older
+        copy there stays.
     """
     _refuse_own(file, out)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
@@ -209,11 +210,36 @@ def back_up(file: SqliteFile, out: Path) -> None:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(temporary)) as copy:
             file.connection.backup(copy)
+            _refuse_damage(file, copy)
         os.replace(temporary, out)
     except (OSError, sqlite3.Error) as error:
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+            raise _damage(file, str(error)) from None
         raise RunError(f"{out} cannot be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _refuse_damage(file: SqliteFile, copy: sqlite3.Connection) -> None:
+    """Look through a copy of the file; states have checks of their own, unknown to SQLite."""
+    found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise _damage(file, found)
+    if file.sealed:
+        return
+    for number, name in copy.execute("SELECT number, id FROM experiments").fetchall():
+        seal = file.seal(name)
+        for row in copy.execute(
+            "SELECT state, user, round FROM states WHERE experiment = ?", (number,)
+        ):
+            unseal(file, seal, *row)
+
+
+def _damage(file: SqliteFile, found: str) -> RunError:
+    return RunError(
+        f"{file.path} is damaged, so no copy is made ({' '.join(found.split())}); restore it from "
+        "an older copy"
+    )
 
 
 def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -276,6 +277,29 @@ def test_a_copy_may_lie_beside_what_is_taken_out_of_it(
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("where", ["pages", "a state"])
+def test_a_damaged_store_is_not_backed_up_over_a_good_copy(
+    site: list[str], tmp_path: Path, capfd: Capture, where: str
+) -> None:
+    copy, store = tmp_path / "copy.sqlite", Path(site[1]) / "private.sqlite"
+    words = ["backup", *site, "--out", str(copy)]
+    printed(words, capfd)
+    before = copy.read_bytes()
+    with sqlite3.connect(store) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if where == "a state":
+            text = "UPDATE states SET state = zeroblob(length(state)) WHERE round = 2"
+            connection.execute(text)
+    connection.close()
+    if where == "pages":
+        with store.open("r+b") as file:
+            file.seek(2 * 16384)
+            file.write(bytes(range(256)) * 64 * 3)
+    assert_refused([*words, "--overwrite"], f"{store} is damaged", capfd)
+    assert copy.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.glob("*copy*")) == ["copy.sqlite"]
 
 
 def test_make_key_says_what_to_do_with_it(tmp_path: Path, capfd: Capture) -> None:
