@@ -17,6 +17,18 @@ def check_file(target: Path, *, overwrite: bool) -> None:
         raise RunError(f"{target} exists already; choose another --out or add --overwrite")
 
 
+def check_folder(target: Path) -> None:
+    """Refuse a file where a folder is to be made, or is.
+
+    Raises
+    ------
+    RunError
+        Naming it.
+    """
+    if target.exists() and not target.is_dir():
+        raise RunError(f"{target} is a file; choose another --out")
+
+
 def refuse_replacing(target: Path, *inputs: Path) -> None:
     """Refuse a target that is an input, or a folder that holds one.
 

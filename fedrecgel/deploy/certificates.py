@@ -31,9 +31,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrecgel.common.errors import DeployError
+from fedrecgel.common.target import check_folder
 
-DAYS = 365
-"""Days that certificates are valid; the authority's own is valid ten times as long."""
+DAYS, AUTHORITY_DAYS = 365, 3650
+"""Days that certificates are valid, and the authority's own."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names that every certificate holds besides its own."""
@@ -57,7 +58,7 @@ class Authority:
 
     @classmethod
     def create(
-        cls, folder: Path, days: int = 10 * DAYS, begin: datetime | None = None
+        cls, folder: Path, days: int = AUTHORITY_DAYS, begin: datetime | None = None
     ) -> "Authority":
         """Make an authority and keep it in ``folder`` as ``ca.crt`` and ``ca.key``.
 
@@ -161,7 +162,7 @@ def make_certificates(
         For each site further names at which its SuperExec dials the SuperNode, besides the site's
         name and the loopback names.
     days
-        Validity of the certificates of machines.
+        Validity of the certificates of machines, 1 to `AUTHORITY_DAYS`.
     existing
         See `Existing`.
 
@@ -169,8 +170,14 @@ def make_certificates(
     ------
     DeployError
         When a folder is there and ``existing`` is ``refuse``, when ``superlink_names`` has one that
-        a certificate to keep lacks, or a name will not do.
+        a certificate to keep lacks, or a name or ``days`` will not do. Nothing is made then.
     """
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise DeployError(
+            f"certificates are valid for 1 to {AUTHORITY_DAYS:,} days, as long as the authority's "
+            f"own, not {days}"
+        )
+    check_folder(folder)
     sites = list(sites)
     for name in sites:
         _check_site(name)

@@ -21,6 +21,7 @@ from pathlib import Path
 import fedrecgel
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import DeployError
+from fedrecgel.common.target import check_folder
 from fedrecgel.deploy import compose_parts as parts
 from fedrecgel.deploy.sites import CATALOGUE, write_sites
 
@@ -113,6 +114,7 @@ def write_compose(
     DeployError
         When there is a compose file already, or a site's own file where one would be written.
     """
+    check_folder(out)
     names, target = site_names(sites), out / "docker-compose.yml"
     if target.exists() and not overwrite:
         raise DeployError(f"{target} is there; replace it with --overwrite, or give another --out")

@@ -21,6 +21,7 @@ from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError, DeployError, FedRecError
 from fedrecgel.common.json_file import write_json
 from fedrecgel.common.presets import preset_config
+from fedrecgel.common.target import check_folder
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.local import LocalDeployment, LocalSite, deployment
 from fedrecgel.deploy.sites import CATALOGUE, SiteFile, write_sites
@@ -59,8 +60,7 @@ class OneMachine:
         folder = folder.resolve()
         about = {"data": data.name, "hash": data.hash, "sites": sites}
         noted = folder / "deployment.json"
-        if folder.exists() and not folder.is_dir():
-            raise DeployError(f"{folder} is a file; choose another --out")
+        check_folder(folder)
         if noted.exists() and json.loads(noted.read_text(encoding="utf-8")) != about:
             raise DeployError(
                 f"{folder} holds a deployment of other data or another number of sites; give "

@@ -63,6 +63,46 @@ def test_certificates_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["deploy", *command, "--existing", "renew"]) == 0
 
 
+@pytest.mark.parametrize("where", ["/proc/nothing", "file", "file/below"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["local", "--data", "DATA"],
+        ["local", "--data", "DATA", "--resume"],
+        ["compose", "--data", "DATA"],
+        ["compose"],
+        ["certificates", "a"],
+    ],
+    ids=" ".join,
+)
+def test_a_place_that_is_no_folder_is_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], where: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = [str(data) if word == "DATA" else word for word in command]
+    out = str(tmp_path / where)
+    assert where.partition("/")[0] in refused([*words, "--out", out], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--superlink", "h:1", "--ca", "nothing"],
+        ["check", "--superlink", "h:1", "--ca", "/proc"],
+        ["set-up", "a", "--keys", "/proc/nothing"],
+        ["start", "superlink", "--keys", "nothing", "--database", "x"],
+        ["register", "a", "--superlink", "h:1", "--keys", "nothing"],
+        ["run", "--superlink", "h:1", "--keys", "nothing", "--app", "nothing"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_file_that_cannot_be_read_is_one_line(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "nothing" in refused(command, capsys) or "/proc" in command
+
+
 def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", "certificates", "a", "--out", str(tmp_path)]) == 0
     capsys.readouterr()

@@ -142,6 +142,13 @@ def test_a_name_that_cannot_be_a_folder_and_a_host_is_refused(tmp_path: Path, na
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("days", [-1, 0, 3651, 99_999_999])
+def test_a_validity_that_cannot_be_is_refused(tmp_path: Path, days: int) -> None:
+    with pytest.raises(DeployError, match=rf"valid for 1 to 3,650 days, .* not {days}"):
+        make_certificates(tmp_path / "new", ["a"], days=days)
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_address_with_a_port_is_no_name(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"'fl:8000' is neither .* without port"):
         make_certificates(tmp_path / "new", ["a"], superlink_names=["fl:8000"])

@@ -7,7 +7,7 @@ import pytest
 
 from fedrecgel import prepare
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import ConfigError, DeployError
+from fedrecgel.common.errors import ConfigError, DeployError, RunError
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.one_machine import OneMachine
 
@@ -61,5 +61,5 @@ def test_the_app_needs_no_checkout(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_refused(small_data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(DeployError, match="is a file; choose another --out"):
+    with pytest.raises(RunError, match="is a file; choose another --out"):
         OneMachine.prepare(small_data, tmp_path / "out", 3)
