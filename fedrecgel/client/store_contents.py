@@ -215,7 +215,8 @@ def back_up(file: SqliteFile, out: Path) -> None:
     except (OSError, sqlite3.Error) as error:
         if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
             raise _damage(file, str(error)) from None
-        raise RunError(f"{out} cannot be written: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RunError(f"{out} cannot be written: {reason}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -6,13 +6,15 @@ from fedrecgel.common.errors import RunError
 
 
 def check_file(target: Path, *, overwrite: bool) -> None:
-    """Refuse a file that is there, unless it may be replaced.
+    """Refuse a folder, and a file that is there unless it may be replaced.
 
     Raises
     ------
     RunError
         Naming it.
     """
+    if target.is_dir():
+        raise RunError(f"{target} is a folder; choose another --out, e.g. a file in it")
     if target.exists() and not overwrite:
         raise RunError(f"{target} exists already; choose another --out or add --overwrite")
 

@@ -214,6 +214,8 @@ def test_what_cannot_be_done_is_one_line(site: list[str], tmp_path: Path, capfd:
             ["export", *site, "--user", "cleo", "--out", str(tmp_path / "no" / "out")],
             "cannot be written: No such file",
         ),
+        (["export", *site, "--user", "cleo", "--out", "."], ". is a folder; choose another"),
+        (["backup", *site, "--out", "..", "--overwrite"], ".. is a folder; choose another"),
         (["list", "--state", str(tmp_path / "elsewhere")], "elsewhere is not there"),
         (["list", "--state", str(tmp_path)], "private.sqlite is not there"),
     ):
