@@ -1,5 +1,6 @@
 """`fedrecgel deploy`: what is refused before anything starts, in one line with code 2."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--sites", "41"], "40 users cannot be split over 41 sites"),
         (["--sites", "65"], "--sites must be from 1 to 64"),
         (["--data", "none"], "none is not a prepared data set"),
+        (["--resume"], "no run to go on with; leave --resume out"),
+        (["--resume", "--overwrite"], "--resume goes on with the run, --overwrite removes it"),
     ],
 )
 def test_local_refuses_before_anything_starts(
@@ -40,7 +43,7 @@ def test_local_refuses_before_anything_starts(
     out = tmp_path / "out"
     line = refused(["local", "--data", str(data), "--out", str(out), *options], capsys)
     assert said in line
-    assert not (out / "logs").exists()
+    assert not out.exists()
 
 
 def test_local_does_not_run_over_a_run(
@@ -52,7 +55,13 @@ def test_local_does_not_run_over_a_run(
     )
     line = refused(["local", "--data", str(data), "--out", str(tmp_path / "out")], capsys)
     assert "--overwrite" in line
-    assert not (tmp_path / "out" / "logs").exists()
+    more = ["--data", str(data), "--out", str(tmp_path / "out")]
+    (tmp_path / "out" / "run" / "checkpoints" / "00000004").mkdir(parents=True)
+    assert "00000004 is damaged" in refused(["local", *more, "--resume"], capsys)
+    inside = shutil.copytree(data, tmp_path / "out" / "run" / "data")
+    words = ["local", "--data", str(inside), *more[2:], "--overwrite"]
+    assert f"would replace {inside}, which is read" in refused(words, capsys)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run"]
 
 
 def test_certificates_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,19 @@ def test_a_second_time_takes_what_is_there(data: Dataset, tmp_path: Path) -> Non
     assert OneMachine.prepare(data, tmp_path, 3).sites == first.sites
 
 
+def test_nobody_else_reads_what_a_deployment_holds(data: Dataset, tmp_path: Path) -> None:
+    site = OneMachine.prepare(data, tmp_path / "out", 3).sites[0]
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
+    assert site.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_note_is_that_of_another_deployment(data: Dataset, tmp_path: Path) -> None:
+    OneMachine.prepare(data, tmp_path, 3)
+    (tmp_path / "deployment.json").write_text("{")
+    with pytest.raises(DeployError, match="holds a deployment of other data"):
+        OneMachine.prepare(data, tmp_path, 3)
+
+
 def test_ten_sites_sort_by_their_names(data: Dataset, tmp_path: Path) -> None:
     names = [site.name for site in OneMachine.prepare(data, tmp_path, 10).sites]
     assert names[0] == "site-01"
