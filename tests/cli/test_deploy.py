@@ -7,6 +7,7 @@ import pytest
 
 from fedrecgel import prepare
 from fedrecgel.cli import main
+from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.processes import free_ports
 
 
@@ -110,6 +111,21 @@ def test_a_file_that_cannot_be_read_is_one_line(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "nothing" in refused(command, capsys) or "/proc" in command
+
+
+def test_register_takes_the_folder_that_certificates_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    assert main(["deploy", "certificates", "a", "--out", str(tmp_path / "keys")]) == 0
+    (tmp_path / "keys" / "b.pub").write_text("sent by b")
+    keys: list[Path] = []
+    monkeypatch.setattr(Operator, "register", lambda self, key, site: keys.append(key) or True)
+    words = ["register", "a", "b", "--superlink", "h:1", "--keys", str(tmp_path / "keys")]
+    assert main(["deploy", *words]) == 0
+    assert keys == [tmp_path / "keys" / "a" / "node.pub", tmp_path / "keys" / "b.pub"]
+    capsys.readouterr()
+    assert "neither c.pub nor c/node.pub" in refused(["register", "c", *words[3:]], capsys)
 
 
 def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
