@@ -23,6 +23,7 @@ from fedrecgel import Result
 from fedrecgel.cli import main
 from fedrecgel.cli.serve import RunPlace
 from fedrecgel.common.errors import ConfigError, FedRecError, RunError
+from fedrecgel.deploy import health
 from fedrecgel.deploy.certificates import Authority
 from fedrecgel.serve.ask import Client
 from fedrecgel.serve.current import Current
@@ -272,6 +273,21 @@ def test_ask_says_that_it_needs_a_certificate(
     with serving(Shelf(model), tls=tls) as (server, _):
         words = ["ask", server.address, "u", "--tls-ca", str(ca)]
         assert "give --tls-cert and --tls-key" in refused(words, capfd)
+
+
+def test_the_health_check_of_a_container_asks_whether_there_is_a_model(
+    model: Model, certificates: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf, ca = Shelf(), str(certificates / "ca.crt")
+    tls = Tls(certificates / "server.crt", certificates / "server.key")
+    with serving(shelf, tls=tls) as (server, current):
+        assert health.main(server.address, ca, SERVICE) == 1
+        assert capsys.readouterr().out == f"{server.address} answers NOT_SERVING\n"
+        assert health.main(server.address, ca, "another") == 1
+        shelf.model = model
+        current.refresh()
+        assert health.main(server.address, ca, SERVICE) == 0
+    assert health.main(server.address, ca, SERVICE) == 1
 
 
 def test_plaintext_needs_a_word_where_others_can_listen(model: Model) -> None:
