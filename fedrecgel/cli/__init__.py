@@ -39,6 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A path that somebody gave, or one below it; nobody is helped by where we stumbled.
+        print(f"error: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     return code
 
 

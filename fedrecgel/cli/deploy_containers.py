@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.common.config import kebab
-from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.errors import ConfigError, DeployError
 
 if TYPE_CHECKING:
     from fedrecgel.deploy.control import Operator
@@ -33,7 +33,12 @@ def _add_compose(commands: Any) -> None:  # noqa: ANN401
     parser.add_argument("--data", type=Path, metavar="DIR", help="made by: fedrecgel prepare")
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="default: here")
-    parser.add_argument("--overwrite", action="store_true", help="replace a compose file in DIR")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace docker-compose.yml in DIR, and below DIR/sites the files that this command "
+        "wrote; a file that was changed since, or is a site's own, is never replaced",
+    )
     parser.set_defaults(run=_compose)
 
 
@@ -104,7 +109,8 @@ def _add_register(commands: Any) -> None:  # noqa: ANN401
     parser = commands.add_parser(
         "register",
         help="let sites' nodes in at a SuperLink",
-        description="Register the public key KEYS/SITE.pub of each site; again is no error.",
+        description="Register the public key of each site, KEYS/SITE.pub or KEYS/SITE/node.pub, as "
+        "in the folder of fedrecgel deploy certificates; again is no error.",
     )
     parser.add_argument("sites", nargs="+", metavar="SITE")
     _add_operator(parser)
@@ -126,7 +132,9 @@ def _add_run(commands: Any) -> None:  # noqa: ANN401
 
 def _add_operator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="of its API")
-    parser.add_argument("--keys", type=Path, required=True, metavar="DIR", help="holds ca.crt")
+    parser.add_argument(
+        "--keys", type=Path, required=True, metavar="DIR", help="holds ca.crt, or authority"
+    )
 
 
 def _compose(arguments: argparse.Namespace) -> int:
@@ -198,7 +206,7 @@ def _start_superexec(arguments: argparse.Namespace) -> int:
 def _register(arguments: argparse.Namespace) -> int:
     operator = _operator(arguments)
     for site in arguments.sites:
-        new = operator.register(arguments.keys / f"{site}.pub", site)
+        new = operator.register(_there(arguments.keys, f"{site}.pub", f"{site}/node.pub"), site)
         print(f"{site} is {'registered' if new else 'registered already'}")
     return 0
 
@@ -240,6 +248,14 @@ def _operator(arguments: argparse.Namespace) -> "Operator":
     from fedrecgel.deploy.control import Operator
     from fedrecgel.deploy.start import check_readable, flower_home
 
-    ca = arguments.keys / "ca.crt"
+    ca = _there(arguments.keys, "ca.crt", "authority/ca.crt")
     check_readable([ca])
     return Operator.of(flower_home(), arguments.superlink, ca)
+
+
+def _there(folder: Path, *names: str) -> Path:
+    """The first of these files that is there."""
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        raise DeployError(f"{folder} holds neither {' nor '.join(names)}")
+    return found[0]

@@ -100,6 +100,9 @@ def _local(arguments: argparse.Namespace) -> int:
     data = Dataset.load(arguments.data)
     # What is wrong with a setting is said before anything is written.
     preset_config(arguments.algorithm, arguments.preset, data.name, settings)
+    OneMachine.check_run(
+        arguments.out, data, overwrite=arguments.overwrite, resume=arguments.resume
+    )
     machine = OneMachine.prepare(data, arguments.out, arguments.sites)
     run_config = machine.run_config(
         settings,

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedrecgel.common.errors import RunError
+from fedrecgel.client.state_folder import state_folders
+from fedrecgel.common.target import check_file, refuse_inside
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public name for it
@@ -30,9 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     from fedrecgel.cli import print_json
     from fedrecgel.simulation.result import Result
 
-    if arguments.out.exists() and not arguments.overwrite:
-        raise RunError(f"{arguments.out} exists already; choose another --out or add --overwrite")
-    model = Result.open(arguments.run_folder).personal_model(arguments.user)
+    check_file(arguments.out, overwrite=arguments.overwrite)
+    result = Result.open(arguments.run_folder)
+    read = filter(None, (result.path, result.data.path))
+    refuse_inside(arguments.out, *read, *state_folders(arguments.out))
+    model = result.personal_model(arguments.user)
     model.save(arguments.out)
     shapes = {name: list(value.shape) for name, value in model.private.items()}
     if arguments.json:

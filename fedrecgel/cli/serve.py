@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Hashable
 from importlib.util import find_spec
@@ -58,6 +59,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    # What gRPC prints of an address or handshake says less than we do. Before it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     place, tls = _place(arguments), _tls(arguments)
     if arguments.threads < 1:
         raise ConfigError(f"--threads must be at least 1, not {arguments.threads}")
@@ -100,7 +103,9 @@ def _place(arguments: argparse.Namespace) -> "Place":
         )
     from fedrecgel.serve.site_place import SitePlace
 
-    return SitePlace(*site, arguments.key_file)
+    found = SitePlace(*site, arguments.key_file)
+    found.check()
+    return found
 
 
 def _tls(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Tls, imported where it is used

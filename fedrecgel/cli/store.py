@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrecgel.common.errors import ConfigError, RunError
+from fedrecgel.client.state_folder import STORE
+from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.target import check_file, refuse_replacing
 
 if TYPE_CHECKING:
     from fedrecgel.client.sqlite_file import SqliteFile
@@ -18,7 +20,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
         "store",
         help="list, export or forget what a site keeps of its users",
         description="Look after the private state that a deployed site keeps of its users: one "
-        f"file, {FILE} in the site's state folder.",
+        f"file, {STORE} in the site's state folder.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
@@ -59,7 +61,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse has no public 
 def _action(actions: Any, name: str, text: str, run: Any) -> Any:  # noqa: ANN401 - as above
     parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument(
-        "--state", required=True, type=Path, metavar="PATH", help=f"state folder, or its {FILE}"
+        "--state", required=True, type=Path, metavar="PATH", help=f"state folder, or its {STORE}"
     )
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="key of an encrypted store")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -71,7 +73,7 @@ def _open(arguments: argparse.Namespace, *, change: bool, need_key: bool = True)
     from fedrecgel.client.sealing import read_key
     from fedrecgel.client.sqlite_file import SqliteFile
 
-    path = arguments.state / FILE if arguments.state.is_dir() else arguments.state
+    path = arguments.state / STORE if arguments.state.is_dir() else arguments.state
     key = None if arguments.key_file is None else read_key(arguments.key_file)
     return SqliteFile(path, key=key, read_only=not change, need_key=need_key)
 
@@ -145,10 +147,10 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def _out(arguments: argparse.Namespace) -> Path:
-    out: Path = arguments.out
-    if out.exists() and not arguments.overwrite:
-        raise RunError(f"{out} exists already; choose another --out or add --overwrite")
-    return out
+    check_file(arguments.out, overwrite=arguments.overwrite)
+    if arguments.key_file is not None:
+        refuse_replacing(arguments.out, arguments.key_file)
+    return arguments.out  # type: ignore[no-any-return]
 
 
 def run_backup(arguments: argparse.Namespace) -> int:

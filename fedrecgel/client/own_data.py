@@ -24,7 +24,7 @@ from typing import ClassVar
 from fedrecgel.client.lock import alone
 from fedrecgel.client.site import Site, StateShape, data_version, open_data
 from fedrecgel.client.sqlite_store import SqliteStore, read_key
-from fedrecgel.client.state_folder import OWN, check_writable, take
+from fedrecgel.client.state_folder import OWN, STORE, check_writable, take
 from fedrecgel.common.data.catalogue import UNKNOWN, Catalogue, site_dataset
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import source_hash
@@ -37,7 +37,6 @@ from fedrecgel.common.state import State
 
 RUNS = 16
 """Runs whose data a site keeps; what only older ones used is removed."""
-PRIVATE = "private.sqlite"
 LOG = logging.getLogger("flwr")
 
 
@@ -93,7 +92,7 @@ class OwnDataSite(Site):
 def _open_store(site: OwnDataSite, experiment: str, about: str, shape: StateShape) -> SqliteStore:
     key = read_key(Path(site.key_file)) if site.key_file else None
     ids = site.data.user_ids.tolist()
-    path = site.state_folder / PRIVATE
+    path = site.state_folder / STORE
     return SqliteStore(path, experiment, site.name, ids, shape.state, key, about=about)
 
 

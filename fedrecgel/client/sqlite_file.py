@@ -161,6 +161,11 @@ class SqliteFile:
         if derive(self._key, self._salt, "check") != meta["check"]:
             raise RunError(f"the key does not fit {self.path}; give the key file it was made with")
 
+    @property
+    def sealed(self) -> bool:
+        """Whether it is encrypted and was opened without its key."""
+        return self.encrypted and self._key is None
+
     def seal(self, experiment: str) -> Seal:
         """How states of an experiment stand in the file."""
         if self._key is None:

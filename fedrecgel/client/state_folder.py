@@ -7,7 +7,7 @@ from pathlib import Path
 from fedrecgel.common.errors import DataError, RunError
 from fedrecgel.common.json_file import write_json
 
-OWNER = "site.json"
+OWNER, STORE = "site.json", "private.sqlite"
 OWN = 0o600
 """Mode of every file in the state folder; folders have 0700."""
 
@@ -30,6 +30,16 @@ def take(state: Path, site: str) -> None:
         raise RunError(
             f"{state} belongs to site '{owner}'; give each site a state folder of its own"
         )
+
+
+def state_folders(path: Path) -> list[Path]:
+    """The state folders, of any site, that a path lies in."""
+    place = path.resolve()
+    return [
+        folder
+        for folder in (place, *place.parents)
+        if (folder / OWNER).is_file() and (folder / STORE).is_file()
+    ]
 
 
 def check_writable(state: Path) -> None:

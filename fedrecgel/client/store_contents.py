@@ -13,8 +13,10 @@ import safetensors.torch
 
 from fedrecgel.client.sqlite_file import SqliteFile
 from fedrecgel.client.sqlite_store import unseal
+from fedrecgel.client.state_folder import STORE, state_folders
 from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.common.errors import RunError
+from fedrecgel.common.target import refuse_inside, refuse_replacing
 
 
 class NothingHeld(RunError):
@@ -143,7 +145,7 @@ def export_user(
     experiment: str | None = None,
     round: int | None = None,
 ) -> dict[str, str]:
-    """Write a user's private tensors to a safetensors file (mode 0600).
+    """Write a user's private tensors to a safetensors file (mode 0600), not where the store lies.
 
     Parameters
     ----------
@@ -157,6 +159,7 @@ def export_user(
     dict
         The metadata of the file.
     """
+    _refuse_own(file, out)
     held = [one for one in list_user(file, user_id) if one.rounds]
     if experiment is not None:
         held = [one for one in held if one.experiment == experiment]
@@ -193,17 +196,51 @@ def export_user(
 
 
 def back_up(file: SqliteFile, out: Path) -> None:
-    """Copy the file as it is at one moment, whatever the owner writes meanwhile (mode 0600)."""
+    """Copy the file as it is at one moment, whatever the owner writes meanwhile (mode 0600).
+
+    Raises
+    ------
+    RunError
+        When the store is damaged, or ``out`` lies where a store does or cannot be written; an older
+        copy there stays.
+    """
+    _refuse_own(file, out)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(temporary)) as copy:
             file.connection.backup(copy)
+            _refuse_damage(file, copy)
         os.replace(temporary, out)
     except (OSError, sqlite3.Error) as error:
-        raise RunError(f"{out} cannot be written: {error}") from None
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+            raise _damage(file, str(error)) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RunError(f"{out} cannot be written: {reason}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _refuse_damage(file: SqliteFile, copy: sqlite3.Connection) -> None:
+    """Look through a copy of the file; states have checks of their own, unknown to SQLite."""
+    found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise _damage(file, found)
+    if file.sealed:
+        return
+    for number, name in copy.execute("SELECT number, id FROM experiments").fetchall():
+        seal = file.seal(name)
+        for row in copy.execute(
+            "SELECT state, user, round FROM states WHERE experiment = ?", (number,)
+        ):
+            unseal(file, seal, *row)
+
+
+def _damage(file: SqliteFile, found: str) -> RunError:
+    return RunError(
+        f"{file.path} is damaged, so no copy is made ({' '.join(found.split())}); restore it from "
+        "an older copy"
+    )
 
 
 def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -> list[str]:
@@ -270,6 +307,14 @@ def _about(text: str) -> dict[str, object]:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _refuse_own(file: SqliteFile, out: Path) -> None:
+    """Refuse a target in a state folder, this site's or another's: nothing there is replaceable."""
+    own = [file.path.parent] if file.path.name == STORE else []
+    refuse_inside(out, *own, *state_folders(out))
+    parts = ("", "-wal", "-shm", ".lock")
+    refuse_replacing(out, *(file.path.with_name(file.path.name + part) for part in parts))
 
 
 def _write(out: Path, content: bytes) -> None:

@@ -12,7 +12,8 @@ Everything that a user, a file, a message or a node can cause is one of these::
         +-- ReplyError    one reply that cannot be accepted (counted; the round goes on)
 
 Each carries one line: what is wrong, where, and what to do. The command line prints that line and
-exits with code 2. Anything else that escapes is a defect of ours and keeps its traceback.
+exits with code 2, as it does for an ``OSError`` that names a file. Anything else that escapes is a
+defect of ours and keeps its traceback.
 """
 
 

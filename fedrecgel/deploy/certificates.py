@@ -31,16 +31,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrecgel.common.errors import DeployError
+from fedrecgel.common.target import check_folder
 
-DAYS = 365
-"""Days that certificates are valid; the authority's own is valid ten times as long."""
+DAYS, AUTHORITY_DAYS = 365, 3650
+"""Days that certificates are valid, and the authority's own."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names that every certificate holds besides its own."""
 
 Existing = Literal["refuse", "keep", "renew"]
 """What to do where a machine's folder is there: raise, leave it, or make new certificates of the
-same authority. Node keys and secrets are never made anew: they are registered elsewhere."""
+same authority, for the names of the old ones and those that are given. Node keys and secrets are
+never made anew: they are registered elsewhere."""
 
 _HOST_NAME = r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _SKEW = timedelta(minutes=10)  # clocks of machines differ
@@ -56,7 +58,7 @@ class Authority:
 
     @classmethod
     def create(
-        cls, folder: Path, days: int = 10 * DAYS, begin: datetime | None = None
+        cls, folder: Path, days: int = AUTHORITY_DAYS, begin: datetime | None = None
     ) -> "Authority":
         """Make an authority and keep it in ``folder`` as ``ca.crt`` and ``ca.key``.
 
@@ -160,15 +162,22 @@ def make_certificates(
         For each site further names at which its SuperExec dials the SuperNode, besides the site's
         name and the loopback names.
     days
-        Validity of the certificates of machines.
+        Validity of the certificates of machines, 1 to `AUTHORITY_DAYS`.
     existing
         See `Existing`.
 
     Raises
     ------
     DeployError
-        When a folder is there and ``existing`` is ``refuse``, or a name will not do.
+        When a folder is there and ``existing`` is ``refuse``, when ``superlink_names`` has one that
+        a certificate to keep lacks, or a name or ``days`` will not do. Nothing is made then.
     """
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise DeployError(
+            f"certificates are valid for 1 to {AUTHORITY_DAYS:,} days, as long as the authority's "
+            f"own, not {days}"
+        )
+    check_folder(folder)
     sites = list(sites)
     for name in sites:
         _check_site(name)
@@ -183,6 +192,15 @@ def make_certificates(
     hosts = {_SUPERLINK: [_SUPERLINK, *superlink_names, *_own_name(), *LOOPBACK]}
     for name in sites:
         hosts[name] = [name, *(site_names or {}).get(name, ()), *LOOPBACK]
+    for name in there:
+        held = read_certificate(folder / name / "tls.crt")
+        hosts[name] += names_of(held)
+        missing = lacking(held, superlink_names) if name == _SUPERLINK else []
+        if existing == "keep" and missing:
+            raise DeployError(
+                f"{folder / name / 'tls.crt'} does not name {', '.join(missing)}; renew it: "
+                "--existing renew"
+            )
     for names in hosts.values():
         _alternatives(names)  # refused before anything is made
     own = folder / _AUTHORITY
@@ -193,8 +211,8 @@ def make_certificates(
         _make_machine(folder / name, authority, names, days, with_node_key=name != _SUPERLINK)
 
 
-def expiry(certificate: Path) -> datetime:
-    """When a certificate file expires.
+def read_certificate(path: Path) -> x509.Certificate:
+    """A certificate from its PEM file.
 
     Raises
     ------
@@ -202,9 +220,25 @@ def expiry(certificate: Path) -> datetime:
         When it is missing or damaged.
     """
     try:
-        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise DeployError(f"{certificate} is no certificate ({error})") from None
+        raise DeployError(f"{path} is no certificate ({error})") from None
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """Host names and addresses that a certificate is for."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
+
+
+def lacking(certificate: x509.Certificate, names: Iterable[str]) -> list[str]:
+    """Those of the names that a certificate is not for."""
+    held = _alternatives(names_of(certificate))
+    return [name for name in names if _alternatives([name])[0] not in held]
 
 
 def _make_machine(

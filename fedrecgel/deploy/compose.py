@@ -21,6 +21,7 @@ from pathlib import Path
 import fedrecgel
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import DeployError
+from fedrecgel.common.target import check_folder
 from fedrecgel.deploy import compose_parts as parts
 from fedrecgel.deploy.sites import CATALOGUE, write_sites
 
@@ -111,8 +112,9 @@ def write_compose(
     Raises
     ------
     DeployError
-        When there is a compose file already.
+        When there is a compose file already, or a site's own file where one would be written.
     """
+    check_folder(out)
     names, target = site_names(sites), out / "docker-compose.yml"
     if target.exists() and not overwrite:
         raise DeployError(f"{target} is there; replace it with --overwrite, or give another --out")
@@ -120,7 +122,7 @@ def write_compose(
     source = Source()
     if data is not None:
         source = Source("./sites")
-        for site in write_sites(Dataset.load(data), out / "sites", names):
+        for site in write_sites(Dataset.load(data), out / "sites", names, readable=True):
             users = "1 user" if site.users == 1 else f"{site.users:,} users"
             said.append(f"{site.name}: {users} in {site.file}")
     out.mkdir(parents=True, exist_ok=True)

@@ -141,7 +141,9 @@ SITE = """\
               --address, "0.0.0.0:50051", --tls-cert, /keys/tls.crt, --tls-key, /keys/tls.key]
     healthcheck:
       <<: *health
-      test: [CMD, bash, -c, "</dev/tcp/127.0.0.1/50051"]
+      test: [CMD, python, -IS, /app/fedrecgel/deploy/health.py, "127.0.0.1:50051", /keys/ca.crt,
+             fedrecgel.v1.Recommender]
     networks: [NAME]
+    # The state is only read, but SQLite's readers note in private.sqlite-shm what they read.
     volumes: ["NAME-serve-keys:/keys:ro", "DATA:/data:ro", "NAME-state:/state"]
 """

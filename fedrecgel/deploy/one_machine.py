@@ -18,12 +18,14 @@ from typing import Any
 
 from fedrecgel.common.config import kebab
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import ConfigError, DeployError, FedRecError
+from fedrecgel.common.errors import ConfigError, DeployError, FedRecError, RunError
 from fedrecgel.common.json_file import write_json
 from fedrecgel.common.presets import preset_config
+from fedrecgel.common.target import check_folder, refuse_replacing
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.local import LocalDeployment, LocalSite, deployment
 from fedrecgel.deploy.sites import CATALOGUE, SiteFile, write_sites
+from fedrecgel.server.checkpoint import read_checkpoints
 from fedrecgel.server.run_folder import RunFolder
 from fedrecgel.simulation.result import Result
 
@@ -52,16 +54,16 @@ class OneMachine:
         Raises
         ------
         FedRecError
-            When the folder holds another deployment, or the data cannot be split so.
+            When the folder holds another deployment or a site's own file, or the data cannot be
+            split so.
         """
         if not 1 <= sites <= MAX_SITES:
             raise ConfigError(f"--sites must be from 1 to {MAX_SITES}, not {sites}")
         folder = folder.resolve()
         about = {"data": data.name, "hash": data.hash, "sites": sites}
         noted = folder / "deployment.json"
-        if folder.exists() and not folder.is_dir():
-            raise DeployError(f"{folder} is a file; choose another --out")
-        if noted.exists() and json.loads(noted.read_text(encoding="utf-8")) != about:
+        check_folder(folder)
+        if noted.exists() and _read(noted) != about:
             raise DeployError(
                 f"{folder} holds a deployment of other data or another number of sites; give "
                 "another --out"
@@ -69,6 +71,7 @@ class OneMachine:
         width = len(str(sites))
         names = [f"site-{number:0{width}d}" for number in range(1, sites + 1)]
         files = write_sites(data, folder / "sites", names)
+        folder.chmod(0o700)  # everything below is the sites', or tells of them
         write_json(noted, about)
         return cls(folder, data, files)
 
@@ -111,12 +114,8 @@ class OneMachine:
         Raises
         ------
         FedRecError
-            When a setting or the run folder will not do: better said before everything starts.
+            When a setting will not do: better said before everything starts.
         """
-        if resume:
-            RunFolder.open(self.run_folder)
-        elif not overwrite:
-            RunFolder.create(self.run_folder, overwrite=False)
         named = {"round-timeout": ROUND_TIMEOUT} | {kebab(n): v for n, v in settings.items()}
         known = preset_config(algorithm, preset, self.data.name, named).to_flat()
         options = {
@@ -130,6 +129,30 @@ class OneMachine:
             "resume": resume,
         }
         return options | {name: known[name] for name in named}
+
+    @staticmethod
+    def check_run(
+        folder: Path, data: Dataset, *, overwrite: bool = False, resume: bool = False
+    ) -> None:
+        """Whether there can be such a run in a deployment's folder; nothing is written.
+
+        Raises
+        ------
+        FedRecError
+            When both are asked for, or there is a run already, or none to go on with.
+        """
+        run = folder / "run"
+        if resume and overwrite:
+            raise ConfigError("--resume goes on with the run, --overwrite removes it: give one")
+        check_folder(folder)
+        if resume and not run.exists():
+            raise RunError(f"{run} is not there: no run to go on with; leave --resume out")
+        if resume:
+            read_checkpoints(RunFolder.open(run).path)
+        else:
+            RunFolder.check(run, overwrite)
+            if data.path is not None:
+                refuse_replacing(run, data.path)
 
     def train(self, running: LocalDeployment, run_config: Mapping[str, Any], say: Say) -> Result:
         """Hand a run in and follow it to its end.
@@ -166,3 +189,11 @@ class OneMachine:
             except FedRecError as error:
                 lines.append(f"{site.name}: {error}")
         return lines
+
+
+def _read(path: Path) -> object:
+    """What a JSON file holds; None if it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None

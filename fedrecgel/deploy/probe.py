@@ -7,13 +7,17 @@ import http.client
 import json
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from fedrecgel.common.address import split_address
 from fedrecgel.common.errors import DeployError
+from fedrecgel.deploy.certificates import names_of
 
 TIMEOUT = 5.0
 """Seconds to wait for an answer."""
@@ -64,7 +68,7 @@ def probe(address: str, ca: Path, timeout: float = TIMEOUT) -> Answer:
     context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         with (
-            socket.create_connection((host, port), timeout) as plain,
+            _reached(address, timeout) as plain,
             context.wrap_socket(plain, server_hostname=host) as tls,
         ):
             return Answer(tls.version() or "", tls.selected_alpn_protocol() or "")
@@ -74,6 +78,32 @@ def probe(address: str, ca: Path, timeout: float = TIMEOUT) -> Answer:
         raise NoAnswer(f"{address} hangs up during the handshake; is it shutting down?") from None
     except ssl.SSLError as error:
         raise DeployError(f"{address} does not speak TLS ({error.reason or error})") from None
+
+
+def reach(address: str, timeout: float = TIMEOUT) -> None:
+    """Connect to a server and hang up.
+
+    Raises
+    ------
+    NoAnswer
+        When nothing accepts the connection.
+    """
+    with _reached(address, timeout):
+        pass
+
+
+def speaks_tls(address: str, timeout: float = TIMEOUT) -> bool:
+    """Whether what listens at an address speaks TLS, whoever certified it."""
+    return _presented(*split_address(address), timeout) is not None
+
+
+@contextmanager
+def _reached(address: str, timeout: float) -> Iterator[socket.socket]:
+    try:
+        with socket.create_connection(split_address(address), timeout) as plain:
+            yield plain
+    except ssl.SSLError:
+        raise
     except TimeoutError:
         raise NoAnswer(
             f"{address} does not answer within {timeout:g} s; is it running, and its port open?"
@@ -122,20 +152,6 @@ def flower_of(address: str, ca: Path, timeout: float = TIMEOUT) -> str:
         connection.close()
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[v6]:port``.
-
-    Raises
-    ------
-    DeployError
-        When it is something else.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise DeployError(f"'{address}' is no address; give HOST:PORT, e.g. superlink:8000")
-    return host.strip("[]"), int(port)
-
-
 def _context(ca: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(ca))
@@ -163,8 +179,9 @@ def _why_not(
             "are the clocks of both machines right?"
         )
     if error.verify_code in _OTHER_NAME:
+        named = ", ".join(names_of(presented)) or "no name at all"
         return (
-            f"the certificate of {where} is for {', '.join(_names(presented))}, not for {host}; "
+            f"the certificate of {where} is for {named}, not for {host}; "
             f"dial one of these, or renew it with: fedrecgel deploy certificates --existing renew "
             f"--superlink-name {host}"
         )
@@ -190,12 +207,3 @@ def _presented(host: str, port: int, timeout: float) -> x509.Certificate | None:
             return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
     except (OSError, ValueError):
         return None
-
-
-def _names(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ["no name at all"]
-    addresses = found.get_values_for_type(x509.IPAddress)
-    return [*found.get_values_for_type(x509.DNSName), *(str(address) for address in addresses)]

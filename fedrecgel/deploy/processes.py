@@ -119,6 +119,8 @@ class Processes:
     ) -> Process:
         """Start one in ``folder``; its output is appended to ``NAME.log``.
 
+        What it makes, Flower's database for one, is for its owner alone.
+
         Raises
         ------
         DeployError
@@ -136,6 +138,7 @@ class Processes:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    umask=0o077,
                     pass_fds=(self._lock,),
                 )
             except OSError as error:

@@ -18,8 +18,9 @@ from fedrecgel.common.data.prepare import prepare
 from fedrecgel.deploy.certificates import (
     LOOPBACK,
     Authority,
-    expiry,
+    lacking,
     make_certificates,
+    read_certificate,
     write_private,
 )
 from fedrecgel.deploy.sites import CATALOGUE, INTERACTIONS, write_sites
@@ -47,7 +48,7 @@ def make_keys(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) 
         keys,
         sites,
         superlink_names=superlink_names,
-        existing="renew" if _expires(keys, ["superlink", *sites]) else "keep",
+        existing="renew" if _wanting(keys, sites, superlink_names) else "keep",
     )
     _copy(keys / "authority", keys / "public", "ca.crt")
     _copy(keys / "superlink", keys / "server-app", "ca.crt", "superexec.secret")
@@ -89,10 +90,18 @@ def _certify(folder: Path, authority: Authority) -> None:
     (folder / "tls.crt").write_bytes(certificate)
 
 
+def _wanting(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) -> bool:
+    """Whether a certificate is about to expire, or the SuperLink's lacks a name."""
+    own = keys / "superlink" / "tls.crt"
+    missing = own.exists() and lacking(read_certificate(own), superlink_names)
+    return bool(missing) or _expires(keys, ["superlink", *sites])
+
+
 def _expires(keys: Path, machines: Sequence[str]) -> bool:
     found = [keys / name / "tls.crt" for name in machines]
     soon = datetime.now(UTC) + RENEW
-    return any(path.exists() and expiry(path) < soon for path in found)
+    there = (read_certificate(path) for path in found if path.exists())
+    return any(certificate.not_valid_after_utc < soon for certificate in there)
 
 
 def _copy(source: Path, target: Path, *names: str) -> None:

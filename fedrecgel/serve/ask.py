@@ -8,11 +8,16 @@ from typing import Any
 import grpc
 
 from fedrecgel.common.errors import FedRecError
+from fedrecgel.serve.pem import read_authority, read_pair
 from fedrecgel.serve.recommender_pb2 import RecommendRequest, ScoredItem, ScoreRequest, Source
 from fedrecgel.serve.recommender_pb2_grpc import RecommenderStub
 
 TIMEOUT = 10.0
-"""Seconds to wait for an answer, and for a server that is just starting."""
+"""Seconds to wait for an answer."""
+
+
+class Unreachable(FedRecError):
+    """Nobody answered: no server there, or one that will not talk to this client."""
 
 
 class Client:
@@ -29,8 +34,10 @@ class Client:
 
     Raises
     ------
+    ConfigError
+        When a file of a certificate or key will not do.
     FedRecError
-        From every call that fails, with the server's line.
+        From every call that fails, with the server's line; `Unreachable` where there is none.
     """
 
     def __init__(
@@ -40,8 +47,8 @@ class Client:
         if ca is None:
             self._channel = grpc.insecure_channel(address)
         else:
-            cert, key = (None, None) if pair is None else (path.read_bytes() for path in pair)
-            credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key, cert)
+            key, cert = (None, None) if pair is None else read_pair(*pair)
+            credentials = grpc.ssl_channel_credentials(read_authority(ca), key, cert)
             self._channel = grpc.secure_channel(address, credentials)
         self._stub = RecommenderStub(self._channel)
 
@@ -69,9 +76,9 @@ class Client:
 
     def _plain(self, call: Any, request: Any) -> dict[str, Any]:  # noqa: ANN401 - gRPC has no types
         try:
-            reply = call(request, timeout=TIMEOUT, wait_for_ready=True)
+            reply = call(request, timeout=TIMEOUT)
         except grpc.RpcError as error:
-            raise FedRecError(f"{self._address}: {_line(error)}") from None
+            raise self._failure(error) from None
         return {
             "source": Source.Name(reply.source).removeprefix("SOURCE_").lower(),
             "model": {
@@ -82,12 +89,14 @@ class Client:
             "items": [_item(item) for item in reply.items],
         }
 
+    def _failure(self, error: Any) -> FedRecError:  # noqa: ANN401
+        code, details = error.code(), " ".join(str(error.details()).split())
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unreachable(f"{self._address}: no answer in {TIMEOUT:.0f} seconds")
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return Unreachable(f"{self._address}: no answer ({details}); is the server there?")
+        return FedRecError(f"{self._address}: {details} ({code.name})")
+
 
 def _item(item: ScoredItem) -> dict[str, Any]:
     return {"item": item.item, "score": item.score, "estimated": item.estimated}
-
-
-def _line(error: Any) -> str:  # noqa: ANN401
-    if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
-        return f"no answer in {TIMEOUT:.0f} seconds ({error.details()}); is the server there?"
-    return f"{error.details()} ({error.code().name})"

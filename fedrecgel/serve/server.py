@@ -11,8 +11,11 @@ from types import FrameType
 
 import grpc
 
+from fedrecgel.common.address import split_address
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.serve.current import Current
+from fedrecgel.serve.listening import why_not
+from fedrecgel.serve.pem import read_authority, read_pair
 
 SERVICE = "fedrecgel.v1.Recommender"
 WORKERS = 16
@@ -32,9 +35,15 @@ class Tls:
     client_ca: Path | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """The server's credentials."""
-        pair = (_read(self.key), _read(self.certificate))
-        root = None if self.client_ca is None else _read(self.client_ca)
+        """The server's credentials.
+
+        Raises
+        ------
+        ConfigError
+            Naming the file that will not do.
+        """
+        pair = read_pair(self.certificate, self.key)
+        root = None if self.client_ca is None else read_authority(self.client_ca)
         return grpc.ssl_server_credentials(
             [pair], root_certificates=root, require_client_auth=root is not None
         )
@@ -53,7 +62,7 @@ class Server:
     Raises
     ------
     ConfigError
-        When the address cannot be had, or a certificate cannot be read.
+        When the address cannot be had, or a certificate or key will not do.
     """
 
     def __init__(
@@ -64,6 +73,8 @@ class Server:
         from fedrecgel.serve.recommender_pb2_grpc import add_RecommenderServicer_to_server
         from fedrecgel.serve.service import Service
 
+        if not address.startswith("unix:"):
+            split_address(address, lowest=0)
         if tls is None and not plaintext and not is_loopback(address):
             raise ConfigError(
                 f"{address} can be reached from elsewhere: give --tls-cert and --tls-key, or "
@@ -88,15 +99,16 @@ class Server:
         self.address = address if named else f"{address.rpartition(':')[0]}:{self.port}"
 
     def _bind(self, address: str, tls: Tls | None) -> int:
+        credentials = None if tls is None else tls.credentials()
         try:
-            if tls is None:
+            if credentials is None:
                 port: int = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, tls.credentials())
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError:
             port = 0
         if not port:
-            raise ConfigError(f"cannot listen on {address}: it is in use, or not an address here")
+            raise ConfigError(f"cannot listen on {address}: {why_not(address)}")
         return port
 
     def _tell(self) -> None:
@@ -140,7 +152,7 @@ def is_loopback(address: str) -> bool:
     """Whether only this machine can reach an address."""
     if address.startswith("unix:"):
         return True
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = split_address(address, lowest=0)
     if host == "localhost":
         return True
     try:
@@ -154,10 +166,3 @@ def _reflect(server: grpc.Server, *others: str) -> None:
 
     names = (SERVICE, *others, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None

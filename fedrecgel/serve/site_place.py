@@ -6,13 +6,14 @@ from pathlib import Path
 
 from fedrecgel.client.published import load_published, published_file
 from fedrecgel.client.sealing import read_key
+from fedrecgel.client.sqlite_file import SqliteFile
 from fedrecgel.client.sqlite_store import SqliteStore
+from fedrecgel.client.state_folder import STORE
 from fedrecgel.common.data.catalogue import read_own
+from fedrecgel.common.errors import RunError
 from fedrecgel.serve.current import file_stamp
 from fedrecgel.serve.model import Model
 from fedrecgel.serve.people import People
-
-STORE = "private.sqlite"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,24 @@ class SitePlace:
     state: Path
     interactions: Path
     key_file: Path | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be read, whether or not a run has ended here yet.
+
+        Raises
+        ------
+        FedRecError
+            Naming the folder or file.
+        """
+        if not self.state.is_dir():
+            raise RunError(f"there is no state folder {self.state}; give the node's own")
+        read_own(self.interactions, None)
+        key, store = self._key(), self.state / STORE
+        if store.exists():
+            SqliteFile(store, key=key, read_only=True).close()
+
+    def _key(self) -> bytes | None:
+        return None if self.key_file is None else read_key(self.key_file)
 
     def stamp(self) -> Hashable:
         """See `Place.stamp`."""
@@ -42,7 +61,7 @@ class SitePlace:
             published.site,
             people.user_ids,
             published.algorithm.private_template,
-            None if self.key_file is None else read_key(self.key_file),
+            self._key(),
             read_only=True,
         )
         return Model(published, people, store)

@@ -2,8 +2,9 @@
 
 A checkpoint is a folder ``checkpoints/<round>`` with ``state.safetensors`` and ``state.json``,
 which holds the hash of the former. It is written under another name and renamed, so it is complete
-or absent; the last two are kept, and a damaged one is passed over. Users' private state is not in
-it: that stays with the nodes, which keep the rounds that a kept checkpoint refers to.
+or absent; the last two are kept. A damaged one is passed over for an older one, with a word; it is
+never removed while there is no other. Users' private state is not in a checkpoint: that stays with
+the nodes, which keep the rounds that a kept checkpoint refers to.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -171,20 +172,51 @@ class Checkpoint:
         }
 
 
-def restore_last(run: Path, federation: Federation) -> int:
-    """Restore the newest whole checkpoint; its round, or 0 if there is none.
+def read_checkpoints(run: Path) -> tuple[list[Checkpoint], list[Path]]:
+    """Those that are whole, newest first, and the folders of damaged ones.
 
-    Damaged ones are passed over and removed with what is newer than the one restored.
+    Raises
+    ------
+    RunError
+        When there are only damaged ones, or one is there that cannot be read.
     """
     found: list[Checkpoint] = []
+    damaged: list[Path] = []
     for path in _folders(run / FOLDER):
         try:
             found.append(Checkpoint(path))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-            shutil.rmtree(path, ignore_errors=True)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorError):
+            damaged.append(path)
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
+    if damaged and not found:
+        raise RunError(
+            f"checkpoint {damaged[0]} is damaged and there is no other: the run cannot go on; "
+            "restore the folder from a copy, or begin the run again (overwrite)"
+        )
+    return found, damaged
+
+
+def restore_last(
+    run: Path, federation: Federation, say: Callable[[str], None] = lambda text: None
+) -> int:
+    """Restore the newest whole checkpoint; its round, or 0 if none was ever written.
+
+    Damaged ones are told and removed once an older one is restored in their place.
+
+    Raises
+    ------
+    RunError
+        When only damaged ones are left, or one does not fit the federation.
+    """
+    found, damaged = read_checkpoints(run)
     if not found:
+        say("there is no checkpoint yet: the run begins at round 1")
         return 0
     found[0].restore(federation)
+    for path in damaged:
+        say(f"checkpoint {path} is damaged; the run goes on from round {found[0].round}")
+        shutil.rmtree(path, ignore_errors=True)
     # Nodes go on keeping what the older one refers to as well, should the newer one get lost.
     federation.saved = [checkpoint.kept() for checkpoint in reversed(found)]
     federation.grow()
@@ -193,12 +225,8 @@ def restore_last(run: Path, federation: Federation) -> int:
 
 def last_experiment(run: Path) -> Experiment | None:
     """What `restore_last` will go on with, if there is anything."""
-    for path in _folders(run / FOLDER):
-        try:
-            return Checkpoint(path).experiment
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-            continue
-    return None
+    found = read_checkpoints(run)[0]
+    return found[0].experiment if found else None
 
 
 MAY_CHANGE = frozenset(

@@ -14,6 +14,7 @@ from fedrecgel.common.algorithms.base import ServerState
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.json_file import write_json
 from fedrecgel.common.state import State
+from fedrecgel.common.target import check_folder
 
 FORMAT = 1
 CONFIG, METRICS, RESULT, MODEL, SERVER, PRIVATE = (
@@ -38,28 +39,29 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @classmethod
-    def create(cls, path: Path, overwrite: bool) -> "RunFolder":
-        """A new, empty folder.
+    @staticmethod
+    def check(path: Path, overwrite: bool) -> None:
+        """Refuse a folder that `create` would refuse.
 
         Raises
         ------
         RunError
             When something is there that is not a run, or a run and ``overwrite`` is not given.
         """
-        if path.exists():
-            if not path.is_dir():
-                raise RunError(f"{path} is a file; choose another --out")
-            if any(path.iterdir()):
-                if not _is_run(path):
-                    raise RunError(
-                        f"{path} is not empty and not a run of fedrecgel; choose another --out"
-                    )
-                if not overwrite:
-                    raise RunError(
-                        f"{path} holds a run already; choose another --out or add --overwrite"
-                    )
-                shutil.rmtree(path.resolve())
+        check_folder(path)
+        if not path.exists() or not any(path.iterdir()):
+            return
+        if not _is_run(path):
+            raise RunError(f"{path} is not empty and not a run of fedrecgel; choose another --out")
+        if not overwrite:
+            raise RunError(f"{path} holds a run already; choose another --out or add --overwrite")
+
+    @classmethod
+    def create(cls, path: Path, overwrite: bool) -> "RunFolder":
+        """A new, empty folder; see `check`."""
+        cls.check(path, overwrite)
+        if path.exists() and any(path.iterdir()):
+            shutil.rmtree(path.resolve())
         try:
             path.resolve().mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -16,6 +16,8 @@ from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.common.presets import preset_config
 from fedrecgel.common.sizes import message_sizes, refuse_disk, refuse_memory
 from fedrecgel.common.state import resolve_device
+from fedrecgel.common.target import refuse_replacing
+from fedrecgel.server.checkpoint import read_checkpoints
 from fedrecgel.server.exchange import Failure
 from fedrecgel.server.run_folder import CONFIG, FORMAT, RunFolder
 from fedrecgel.server.strategy import FedRecStrategy
@@ -74,7 +76,13 @@ class Session:
         """
         if resume and overwrite:
             raise ConfigError("resume goes on with the run, overwrite removes it; give one of them")
+        if overwrite and dataset is not None and dataset.path is not None:
+            refuse_replacing(out, dataset.path)
         folder = RunFolder.open(out) if resume else None
+        if folder is not None:
+            read_checkpoints(
+                folder.path
+            )  # what cannot be gone on with is said before anything starts
         head = folder.read_json(CONFIG) if folder is not None else {}
         if folder is not None and dataset is not None:
             _refuse_other_data(head, dataset, folder)

@@ -214,7 +214,7 @@ class FedRecStrategy(Strategy):
         """Go on from a checkpoint if asked to; the last round that is done."""
         if not self.resume or self.run_folder is None:
             return 0
-        return restore_last(self.run_folder, self.federation)
+        return restore_last(self.run_folder, self.federation, self.say)
 
     def _save(self, round: int) -> None:
         if self.run_folder is not None:

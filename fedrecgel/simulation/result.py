@@ -86,8 +86,20 @@ class Result:
 
     @cached_property
     def data(self) -> Dataset:
-        """The data set of the run."""
-        wanted = self._head["data"]
+        """The data set of the run.
+
+        Raises
+        ------
+        DataError
+            When it is not what it was, or the users' data never were on this machine.
+        """
+        wanted = self._head.get("data")
+        if wanted is None:
+            raise DataError(
+                f"{self.path} is the server's part of a run at sites with files of their own; "
+                "recommend and serve where these are: fedrecgel serve --state DIR "
+                "--interactions FILE"
+            )
         data = Dataset.load(wanted["path"])
         if data.hash != wanted["hash"]:
             raise DataError(

@@ -149,6 +149,23 @@ def test_overwrite_replaces_runs_alone(
     assert (run / "result.json").is_file()
 
 
+def test_nothing_replaces_what_it_reads(
+    small_data: Dataset, finished: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    data = shutil.copytree(str(small_data.path), run / "data")
+    before = files(run)
+    words = ["simulate", "--data", str(data), *QUICK, "--overwrite", "--out", str(run)]
+    assert_refused(words, f"would replace {data}, which is read", capfd)
+    source = data / "interactions.parquet"
+    words = ["prepare", str(source), "--out", str(data), "--overwrite"]
+    assert_refused(words, f"would replace {source}, which is read", capfd)
+    words = ["export", "--run", str(run), "--user", "Quixote-00-Zx", "--overwrite", "--out"]
+    for out in (run / "model.safetensors", Path(str(small_data.path)) / "manifest.json"):
+        assert_refused([*words, str(out)], "which is read", capfd)
+    assert files(run) == before
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

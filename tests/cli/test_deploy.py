@@ -1,11 +1,13 @@
 """`fedrecgel deploy`: what is refused before anything starts, in one line with code 2."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fedrecgel import prepare
 from fedrecgel.cli import main
+from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.processes import free_ports
 
 
@@ -32,6 +34,8 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--sites", "41"], "40 users cannot be split over 41 sites"),
         (["--sites", "65"], "--sites must be from 1 to 64"),
         (["--data", "none"], "none is not a prepared data set"),
+        (["--resume"], "no run to go on with; leave --resume out"),
+        (["--resume", "--overwrite"], "--resume goes on with the run, --overwrite removes it"),
     ],
 )
 def test_local_refuses_before_anything_starts(
@@ -40,7 +44,7 @@ def test_local_refuses_before_anything_starts(
     out = tmp_path / "out"
     line = refused(["local", "--data", str(data), "--out", str(out), *options], capsys)
     assert said in line
-    assert not (out / "logs").exists()
+    assert not out.exists()
 
 
 def test_local_does_not_run_over_a_run(
@@ -52,7 +56,13 @@ def test_local_does_not_run_over_a_run(
     )
     line = refused(["local", "--data", str(data), "--out", str(tmp_path / "out")], capsys)
     assert "--overwrite" in line
-    assert not (tmp_path / "out" / "logs").exists()
+    more = ["--data", str(data), "--out", str(tmp_path / "out")]
+    (tmp_path / "out" / "run" / "checkpoints" / "00000004").mkdir(parents=True)
+    assert "00000004 is damaged" in refused(["local", *more, "--resume"], capsys)
+    inside = shutil.copytree(data, tmp_path / "out" / "run" / "data")
+    words = ["local", "--data", str(inside), *more[2:], "--overwrite"]
+    assert f"would replace {inside}, which is read" in refused(words, capsys)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run"]
 
 
 def test_certificates_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +71,61 @@ def test_certificates_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "give each machine its own folder" in capsys.readouterr().out
     assert "--existing renew" in refused(command, capsys)
     assert main(["deploy", *command, "--existing", "renew"]) == 0
+
+
+@pytest.mark.parametrize("where", ["/proc/nothing", "file", "file/below"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["local", "--data", "DATA"],
+        ["local", "--data", "DATA", "--resume"],
+        ["compose", "--data", "DATA"],
+        ["compose"],
+        ["certificates", "a"],
+    ],
+    ids=" ".join,
+)
+def test_a_place_that_is_no_folder_is_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], where: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = [str(data) if word == "DATA" else word for word in command]
+    out = str(tmp_path / where)
+    assert where.partition("/")[0] in refused([*words, "--out", out], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--superlink", "h:1", "--ca", "nothing"],
+        ["check", "--superlink", "h:1", "--ca", "/proc"],
+        ["set-up", "a", "--keys", "/proc/nothing"],
+        ["start", "superlink", "--keys", "nothing", "--database", "x"],
+        ["register", "a", "--superlink", "h:1", "--keys", "nothing"],
+        ["run", "--superlink", "h:1", "--keys", "nothing", "--app", "nothing"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_file_that_cannot_be_read_is_one_line(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "nothing" in refused(command, capsys) or "/proc" in command
+
+
+def test_register_takes_the_folder_that_certificates_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    assert main(["deploy", "certificates", "a", "--out", str(tmp_path / "keys")]) == 0
+    (tmp_path / "keys" / "b.pub").write_text("sent by b")
+    keys: list[Path] = []
+    monkeypatch.setattr(Operator, "register", lambda self, key, site: keys.append(key) or True)
+    words = ["register", "a", "b", "--superlink", "h:1", "--keys", str(tmp_path / "keys")]
+    assert main(["deploy", *words]) == 0
+    assert keys == [tmp_path / "keys" / "a" / "node.pub", tmp_path / "keys" / "b.pub"]
+    capsys.readouterr()
+    assert "neither c.pub nor c/node.pub" in refused(["register", "c", *words[3:]], capsys)
 
 
 def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,21 @@ BROKEN = [
     ),
     (["serve", "--run", "r", "--tls-cert", "c", "--tls-key", "k"], "cannot read k"),
     (["serve", "--run", "r", "--address", "192.0.2.1:0"], "can be reached from elsewhere"),
+    (["serve", "--run", "r", "--address", "127.0.0.1:99999"], "'127.0.0.1:99999' is no address"),
+    (["serve", "--run", "r", "--address", "x"], "'x' is no address; give HOST:PORT"),
+    (["serve", "--run", "r", "--address", "unix:no/x.sock"], "x.sock: there is no folder no"),
+    (["serve", "--run", "r", "--address", "unix:file"], "file is there and is no socket"),
+    (["serve", "--run", "r", "--address", "nowhere.invalid:1"], "can be reached from elsewhere"),
+    (["serve", "--state", "s", "--interactions", "good"], "there is no state folder s"),
+    (["serve", "--state", ".", "--interactions", "i"], "no interactions at i"),
+    (["serve", "--state", ".", "--interactions", "file"], "name its columns user, item and time"),
+    (["serve", "--state", ".", "--interactions", "good", "--key-file", "k"], "key file k cannot"),
     (["ask", "localhost:1", "u", "--tls-cert", "c"], "give --tls-ca"),
+    (["ask", "localhost:1", "u"], "localhost:1 does not answer (Connection refused)"),
+    (["ask", "foo", "u"], "'foo' is no address; give HOST:PORT"),
+    (["ask", "localhost:1", "u", "--tls-ca", "no"], "cannot read no: No such file"),
+    (["ask", "localhost:1", "u", "--tls-ca", "file"], "file is no certificate of an authority"),
+    (["ask", "unix:none", "u"], "unix:none: no answer"),
 ]
 
 
@@ -33,9 +47,10 @@ def test_what_is_wrong_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [*words, "--address", "127.0.0.1:0"] if words[0] == "serve" else words
-    if "192.0.2.1:0" in words:
-        words = words[:-2]
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "good").write_text("user,item\n" + "".join(f"u,i{n}\n" for n in range(9)))
+    if words[0] == "serve" and "--address" not in words:
+        words = [*words, "--address", "127.0.0.1:0"]
     assert main(words) == 2
     found = capsys.readouterr().err
     assert found.count("\n") == 1

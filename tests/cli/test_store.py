@@ -1,6 +1,8 @@
 """``fedrecgel store``: what people can ask of a site, and the operator's one line."""
 
 import json
+import shutil
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -212,6 +214,8 @@ def test_what_cannot_be_done_is_one_line(site: list[str], tmp_path: Path, capfd:
             ["export", *site, "--user", "cleo", "--out", str(tmp_path / "no" / "out")],
             "cannot be written: No such file",
         ),
+        (["export", *site, "--user", "cleo", "--out", "."], ". is a folder; choose another"),
+        (["backup", *site, "--out", "..", "--overwrite"], ".. is a folder; choose another"),
         (["list", "--state", str(tmp_path / "elsewhere")], "elsewhere is not there"),
         (["list", "--state", str(tmp_path)], "private.sqlite is not there"),
     ):
@@ -239,6 +243,65 @@ def test_a_backup_is_the_whole_store(site: list[str], tmp_path: Path, capfd: Cap
     assert json.loads(found) == {"file": str(copy), "bytes": copy.stat().st_size}
     nowhere = str(tmp_path / "no" / "copy")
     assert_refused(["backup", *site[:2], "--out", nowhere], "cannot be written", capfd)
+
+
+def test_what_the_store_holds_is_never_written_over(
+    site: list[str], tmp_path: Path, capfd: Capture
+) -> None:
+    state, other = Path(site[1]), tmp_path / "other"
+    (state / "site.json").write_text('{"site": "site-1"}')
+    shutil.copytree(state, other)
+    (tmp_path / "link").symlink_to(state / "private.sqlite")
+    before = contents(tmp_path)
+    names = ["private.sqlite", "private.sqlite-wal", "site.json", "new", "published/new", "."]
+    outs = [state / name for name in names] + [tmp_path / "link", other / "private.sqlite"]
+    outs += [Path(site[3])] if "--key-file" in site else []
+    for action in (["backup"], ["export", "--user", "anna"]):
+        for out in outs:
+            words = [*action, *site, "--out", str(out), "--overwrite"]
+            assert_refused(words, "choose another --out", capfd)
+    lone = ["--state", str(state / "private.sqlite"), *site[2:]]
+    words = ["backup", *lone, "--out", str(state / "copy"), "--overwrite"]
+    assert_refused(words, "choose another --out", capfd)
+    assert before.items() <= contents(tmp_path).items()  # a reader adds SQLite's own
+
+
+def test_a_copy_may_lie_beside_what_is_taken_out_of_it(
+    site: list[str], tmp_path: Path, capfd: Capture
+) -> None:
+    copy = tmp_path / "copy.sqlite"
+    printed(["backup", *site, "--out", str(copy)], capfd)
+    words = ["export", "--state", str(copy), *site[2:], "--user", "anna", "--overwrite", "--out"]
+    for name in ("copy.sqlite", "copy.sqlite-wal", "copy.sqlite-shm"):
+        assert_refused([*words, str(tmp_path / name)], "which is read", capfd)
+    printed([*words, str(tmp_path / "anna")], capfd)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("where", ["pages", "a state"])
+def test_a_damaged_store_is_not_backed_up_over_a_good_copy(
+    site: list[str], tmp_path: Path, capfd: Capture, where: str
+) -> None:
+    copy, store = tmp_path / "copy.sqlite", Path(site[1]) / "private.sqlite"
+    words = ["backup", *site, "--out", str(copy)]
+    printed(words, capfd)
+    before = copy.read_bytes()
+    with sqlite3.connect(store) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if where == "a state":
+            text = "UPDATE states SET state = zeroblob(length(state)) WHERE round = 2"
+            connection.execute(text)
+    connection.close()
+    if where == "pages":
+        with store.open("r+b") as file:
+            file.seek(2 * 16384)
+            file.write(bytes(range(256)) * 64 * 3)
+    assert_refused([*words, "--overwrite"], f"{store} is damaged", capfd)
+    assert copy.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.glob("*copy*")) == ["copy.sqlite"]
 
 
 def test_make_key_says_what_to_do_with_it(tmp_path: Path, capfd: Capture) -> None:

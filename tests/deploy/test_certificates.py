@@ -11,18 +11,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedrecgel.common.errors import DeployError
-from fedrecgel.deploy.certificates import Authority, expiry, make_certificates
+from fedrecgel.deploy.certificates import Authority, make_certificates, names_of, read_certificate
 
 MACHINE = {"ca.crt", "tls.crt", "tls.key", "superexec.secret"}
 
 
 def names(path: Path) -> set[str]:
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {
-        *found.get_values_for_type(x509.DNSName),
-        *(str(address) for address in found.get_values_for_type(x509.IPAddress)),
-    }
+    return set(names_of(read_certificate(path)))
 
 
 def test_each_machine_gets_a_folder_with_what_it_needs_and_no_more(tmp_path: Path) -> None:
@@ -50,10 +45,9 @@ def test_certificates_are_signed_by_the_authority_and_valid_now(tmp_path: Path) 
     make_certificates(tmp_path, ["a"], days=30)
     authority = Authority.open(tmp_path / "authority")
     for machine in ("superlink", "a"):
-        content = (tmp_path / machine / "tls.crt").read_bytes()
-        certificate = x509.load_pem_x509_certificate(content)
+        certificate = read_certificate(tmp_path / machine / "tls.crt")
         certificate.verify_directly_issued_by(authority.certificate)
-        left = expiry(tmp_path / machine / "tls.crt") - datetime.now(UTC)
+        left = certificate.not_valid_after_utc - datetime.now(UTC)
         assert timedelta(days=29) < left < timedelta(days=30)
         assert certificate.not_valid_before_utc < datetime.now(UTC)
 
@@ -109,6 +103,32 @@ def test_renewal_changes_certificates_and_no_registered_key(tmp_path: Path) -> N
     assert changed == {f"{m}/{f}" for m in ("superlink", "a") for f in ("tls.crt", "tls.key")}
 
 
+def test_renewal_keeps_all_names_and_adds_new_ones(tmp_path: Path) -> None:
+    given = ["fl.example.org", "10.1.2.3"]
+    make_certificates(tmp_path, ["a"], superlink_names=given, site_names={"a": ["node"]})
+    before = {name: names(tmp_path / name / "tls.crt") for name in ("superlink", "a")}
+    make_certificates(tmp_path, ["a", "b"], superlink_names=["new"], existing="renew")
+    assert names(tmp_path / "superlink" / "tls.crt") == before["superlink"] | {"new"}
+    assert names(tmp_path / "a" / "tls.crt") == before["a"]
+
+
+def test_a_certificate_whose_names_cannot_be_read_is_not_renewed(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    (tmp_path / "superlink" / "tls.crt").write_text("junk")
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match=r"superlink/tls\.crt is no certificate"):
+        make_certificates(tmp_path, ["a"], existing="renew")
+    assert contents(tmp_path) == before
+
+
+def test_a_name_that_a_kept_certificate_lacks_is_not_dropped_silently(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"], superlink_names=["fl"])
+    make_certificates(tmp_path, ["a", "b"], superlink_names=["fl"], existing="keep")
+    with pytest.raises(DeployError, match=r"does not name new; renew it: --existing renew"):
+        make_certificates(tmp_path, ["a", "c"], superlink_names=["new"], existing="keep")
+    assert not (tmp_path / "c").exists()
+
+
 def test_an_expired_authority_is_named(tmp_path: Path) -> None:
     Authority.create(tmp_path, days=1, begin=datetime.now(UTC) - timedelta(days=2))
     with pytest.raises(DeployError, match=r"expired on 20\d\d-\d\d-\d\d"):
@@ -119,6 +139,13 @@ def test_an_expired_authority_is_named(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_a_folder_and_a_host_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DeployError, match=r"name a site|be called"):
         make_certificates(tmp_path / "new", [name])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("days", [-1, 0, 3651, 99_999_999])
+def test_a_validity_that_cannot_be_is_refused(tmp_path: Path, days: int) -> None:
+    with pytest.raises(DeployError, match=rf"valid for 1 to 3,650 days, .* not {days}"):
+        make_certificates(tmp_path / "new", ["a"], days=days)
     assert not (tmp_path / "new").exists()
 
 

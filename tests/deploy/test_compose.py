@@ -199,5 +199,10 @@ def test_the_command_writes_the_file_and_the_sites_files(
     assert (tmp_path / context).resolve() == ROOT
     with pytest.raises(DeployError, match="replace it with --overwrite"):
         write_compose(tmp_path, 3)
+    (tmp_path / "sites" / "site-1" / "interactions.csv").write_text("user,item\nu,i\n")
+    text = (tmp_path / "docker-compose.yml").read_text()
+    with pytest.raises(DeployError, match="is not what was written there: a site's own file"):
+        write_compose(tmp_path, 2, small_data.path, overwrite=True)
+    assert (tmp_path / "docker-compose.yml").read_text() == text
     write_compose(tmp_path, 2, overwrite=True)
     assert "site-3" not in (tmp_path / "docker-compose.yml").read_text()

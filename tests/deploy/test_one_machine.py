@@ -7,7 +7,7 @@ import pytest
 
 from fedrecgel import prepare
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import ConfigError, DeployError
+from fedrecgel.common.errors import ConfigError, DeployError, RunError
 from fedrecgel.deploy.bundle import write_app
 from fedrecgel.deploy.one_machine import OneMachine
 
@@ -21,6 +21,19 @@ def test_a_second_time_takes_what_is_there(data: Dataset, tmp_path: Path) -> Non
     first = OneMachine.prepare(data, tmp_path, 3)
     assert [site.name for site in first.sites] == ["site-1", "site-2", "site-3"]
     assert OneMachine.prepare(data, tmp_path, 3).sites == first.sites
+
+
+def test_nobody_else_reads_what_a_deployment_holds(data: Dataset, tmp_path: Path) -> None:
+    site = OneMachine.prepare(data, tmp_path / "out", 3).sites[0]
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
+    assert site.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_note_is_that_of_another_deployment(data: Dataset, tmp_path: Path) -> None:
+    OneMachine.prepare(data, tmp_path, 3)
+    (tmp_path / "deployment.json").write_text("{")
+    with pytest.raises(DeployError, match="holds a deployment of other data"):
+        OneMachine.prepare(data, tmp_path, 3)
 
 
 def test_ten_sites_sort_by_their_names(data: Dataset, tmp_path: Path) -> None:
@@ -61,5 +74,5 @@ def test_the_app_needs_no_checkout(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_refused(small_data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(DeployError, match="is a file; choose another --out"):
+    with pytest.raises(RunError, match="is a file; choose another --out"):
         OneMachine.prepare(small_data, tmp_path / "out", 3)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrecgel.common.errors import DeployError
+from fedrecgel.common.address import split_address
+from fedrecgel.common.errors import ConfigError, DeployError
 from fedrecgel.deploy.certificates import Authority
-from fedrecgel.deploy.probe import flower_of, is_healthy, probe, split_address
+from fedrecgel.deploy.probe import flower_of, is_healthy, probe
 
 NOW = datetime.now(UTC)
 
@@ -136,7 +137,7 @@ def test_a_file_that_is_no_authority_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["superlink", "superlink:", ":8000", "x:99999", "x:http"])
 def test_an_address_needs_host_and_port(text: str) -> None:
-    with pytest.raises(DeployError, match="is no address; give HOST:PORT"):
+    with pytest.raises(ConfigError, match="is no address; give HOST:PORT"):
         split_address(text)
 
 

@@ -55,6 +55,14 @@ def test_those_of_the_highest_rank_are_stopped_first(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_what_a_process_makes_is_its_owners_alone(tmp_path: Path) -> None:
+    with Processes(tmp_path / "logs") as started:
+        code = "open('flower.db', 'w'); print('made', flush=True)"
+        started.start("link", python(code), os.environ, tmp_path)
+        wait_for(tmp_path / "logs" / "link.log", "made")
+    assert (tmp_path / "flower.db").stat().st_mode & 0o777 == 0o600
+
+
 def test_one_that_ends_is_named_with_what_it_said(tmp_path: Path) -> None:
     with Processes(tmp_path) as started:
         started.start("link", SLEEP, os.environ, tmp_path)

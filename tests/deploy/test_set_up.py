@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from fedrecgel.common.data.catalogue import Catalogue
-from fedrecgel.deploy.certificates import expiry, make_certificates
+from fedrecgel.deploy.certificates import make_certificates, names_of, read_certificate
 from fedrecgel.deploy.set_up import make_data, make_keys
 
 SITES = ["site-1", "site-2"]
@@ -55,6 +55,12 @@ def test_who_registers_nodes_gets_public_keys_alone(keys: Path) -> None:
     ).read_bytes()
 
 
+def test_a_name_that_is_added_gets_into_the_certificate(keys: Path) -> None:
+    make_keys(keys, SITES, ["superlink-api", "fl.example.org"])
+    held = read_certificate(keys / "superlink" / "tls.crt")
+    assert {"superlink-api", "fl.example.org"} <= set(names_of(held))
+
+
 def test_a_second_time_changes_nothing(keys: Path) -> None:
     before = contents(keys)
     make_keys(keys, SITES, ["superlink-api"])
@@ -77,7 +83,9 @@ def test_certificates_about_to_expire_are_renewed_and_nothing_else(keys: Path) -
     after = contents(keys)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {f"{m}/tls.{e}" for m in ("superlink", *SITES) for e in ("crt", "key")}
-    assert expiry(keys / "superlink" / "tls.crt") > datetime.now(UTC) + timedelta(days=300)
+    assert read_certificate(keys / "superlink" / "tls.crt").not_valid_after_utc > datetime.now(
+        UTC
+    ) + timedelta(days=300)
 
 
 def test_made_data_are_made_once(tmp_path: Path) -> None:

@@ -70,6 +70,54 @@ def test_ids_with_commas_and_quotes_come_through(tmp_path: Path) -> None:
     assert_same_users(data, tmp_path / "sites", tmp_path / "own")
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_sites_own_file_is_never_replaced(tmp_path: Path) -> None:
+    data = prepare("synthetic", tmp_path / "data", users=40)
+    folder = tmp_path / "sites"
+    own = write_sites(data, folder, NAMES)[1].file
+    text = own.read_text()
+    own.write_text("user,item\nu,i\n")
+    before = contents(folder)
+    for names in (NAMES, NAMES[:2]):
+        with pytest.raises(DeployError, match=r"site-2/interactions\.csv is not what was written"):
+            write_sites(data, folder, names)
+    assert contents(folder) == before
+    own.unlink()
+    assert write_sites(data, folder, NAMES)[1].file.read_text() == text
+
+
+def test_fewer_sites_leave_no_file_of_the_others_but_their_own(tmp_path: Path) -> None:
+    data = prepare("synthetic", tmp_path / "data", users=40)
+    folder = tmp_path / "sites"
+    files = [site.file for site in write_sites(data, folder, [*NAMES, "site-4"])]
+    files[3].write_text("own")
+    files[:2] = [site.file for site in write_sites(data, folder, NAMES[:2])]
+    assert [file.exists() for file in files] == [True, True, False, True]
+
+
+def test_a_file_that_was_there_before_is_a_sites_own(tmp_path: Path) -> None:
+    data = prepare("synthetic", tmp_path / "data", users=40)
+    own = tmp_path / "sites" / "site-1" / "interactions.csv"
+    own.parent.mkdir(parents=True)
+    own.write_text("own")
+    with pytest.raises(DeployError, match="move it away to have it replaced"):
+        write_sites(data, tmp_path / "sites", NAMES)
+
+
+@pytest.mark.parametrize(("readable", "modes"), [(False, (0o700, 0o600)), (True, (0o755, 0o644))])
+def test_files_are_their_owners_alone_unless_containers_read_them(
+    tmp_path: Path, readable: bool, modes: tuple[int, int]
+) -> None:
+    data = prepare("synthetic", tmp_path / "data", users=40)
+    (tmp_path / "sites").mkdir(mode=0o755)
+    for site in write_sites(data, tmp_path / "sites", NAMES, readable=readable):
+        assert (site.file.parent.stat().st_mode & 0o777, site.file.stat().st_mode & 0o777) == modes
+    assert (tmp_path / "sites").stat().st_mode & 0o777 == modes[0]
+
+
 def test_another_protocol_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     data = prepare("synthetic", tmp_path / "data", users=40, protocol="paper")
     with pytest.raises(DataError, match="protocol paper"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fedrecgel import Result
+from fedrecgel.cli import main
 from fedrecgel.cli.serve import RunPlace
 from fedrecgel.common.errors import ConfigError, FedRecError, RunError
+from fedrecgel.deploy import health
 from fedrecgel.deploy.certificates import Authority
 from fedrecgel.serve.ask import Client
 from fedrecgel.serve.current import Current
@@ -208,6 +211,85 @@ def test_with_mutual_tls_only_certified_clients_get_in(model: Model, certificate
             RecommenderStub(channel).Recommend(RecommendRequest(user="u"), timeout=5)
 
 
+def test_files_for_tls_that_will_not_do_are_named(model: Model, certificates: Path) -> None:
+    current = Current(Shelf(model), lambda text: None)
+    good, key, junk = (certificates / name for name in ("server.crt", "server.key", "junk"))
+    junk.write_text("junk")
+    for tls, line in (
+        (Tls(good, certificates / "client.key"), r"client\.key is not the key of .*server\.crt"),
+        (Tls(junk, key), "junk is no certificate"),
+        (Tls(good, junk), "junk is no private key"),
+        (Tls(good, key, junk), "junk is no certificate of an authority"),
+        (Tls(good, certificates / "none"), "cannot read .*none"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            Server(current, LOOPBACK, tls)
+
+
+def refused(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that ends soon with code 2."""
+    began = time.monotonic()
+    assert main(words) == 2
+    assert time.monotonic() - began < 8
+    # In this process gRPC was loaded before the command could silence it.
+    printed = re.sub(r"^[EIW]\d{4} .*\n", "", capfd.readouterr().err, flags=re.MULTILINE)
+    assert printed.count("\n") == 1, printed
+    return printed
+
+
+def test_grpc_itself_says_nothing(served_run: Result, tmp_path: Path) -> None:
+    words = ["serve", "--run", str(served_run.path), "--address", f"unix:{tmp_path}/no/socket"]
+    # Flower sets it in the process that runs the tests.
+    variables = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    command = [sys.executable, "-m", "fedrecgel", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: cannot listen on unix:{tmp_path}/no/socket: there is no folder {tmp_path}/no\n"
+    )
+
+
+def test_ask_says_why_nobody_answers(
+    model: Model, certificates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tls = Tls(certificates / "server.crt", certificates / "server.key")
+    ca = ["--tls-ca", str(certificates / "ca.crt")]
+    Authority.create(tmp_path)
+    with serving(Shelf(model), tls=tls) as (server, _):
+        words = ["ask", server.address, "u"]
+        assert "speaks TLS; give --tls-ca" in refused(words, capfd)
+        other = refused([*words, "--tls-ca", str(tmp_path / "ca.crt")], capfd)
+        assert "is signed by another" in other
+        assert main([*words, *ca]) == 0
+    with serving(Shelf(model)) as (server, _):
+        assert "TLS" in refused(["ask", server.address, "u", *ca], capfd)
+
+
+def test_ask_says_that_it_needs_a_certificate(
+    model: Model, certificates: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ca = certificates / "ca.crt"
+    tls = Tls(certificates / "server.crt", certificates / "server.key", ca)
+    with serving(Shelf(model), tls=tls) as (server, _):
+        words = ["ask", server.address, "u", "--tls-ca", str(ca)]
+        assert "give --tls-cert and --tls-key" in refused(words, capfd)
+
+
+def test_the_health_check_of_a_container_asks_whether_there_is_a_model(
+    model: Model, certificates: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf, ca = Shelf(), str(certificates / "ca.crt")
+    tls = Tls(certificates / "server.crt", certificates / "server.key")
+    with serving(shelf, tls=tls) as (server, current):
+        assert health.main(server.address, ca, SERVICE) == 1
+        assert capsys.readouterr().out == f"{server.address} answers NOT_SERVING\n"
+        assert health.main(server.address, ca, "another") == 1
+        shelf.model = model
+        current.refresh()
+        assert health.main(server.address, ca, SERVICE) == 0
+    assert health.main(server.address, ca, SERVICE) == 1
+
+
 def test_plaintext_needs_a_word_where_others_can_listen(model: Model) -> None:
     current = Current(Shelf(model), lambda text: None)
     with pytest.raises(ConfigError, match=r"give --tls-cert and --tls-key, or --plaintext"):
@@ -220,7 +302,7 @@ def test_plaintext_needs_a_word_where_others_can_listen(model: Model) -> None:
 
 
 def test_a_port_in_use_is_one_line(model: Model, address: str) -> None:
-    with pytest.raises(ConfigError, match=rf"cannot listen on {address}: it is in use"):
+    with pytest.raises(ConfigError, match=rf"cannot listen on {address}: it is in use$"):
         Server(Current(Shelf(model), lambda text: None), address)
 
 

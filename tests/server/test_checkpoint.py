@@ -5,7 +5,9 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,9 +39,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare("synthetic", tmp_path_factory.mktemp("data") / "d", users=100, items=150)
 
 
-def strategy(run: Path, resume: bool = True, **changes: object) -> FedRecStrategy:
+def strategy(
+    run: Path, say: Callable[[str], None] | None = None, **changes: object
+) -> FedRecStrategy:
     config = make_config("fedrecgel", {**SETTINGS, **changes})
-    return FedRecStrategy(config, run_folder=run, resume=resume)
+    return FedRecStrategy(config, run_folder=run, resume=True, say=say)
 
 
 def grid(data: Dataset, run: Path, nodes: int = 3) -> InProcessGrid:
@@ -47,7 +51,7 @@ def grid(data: Dataset, run: Path, nodes: int = 3) -> InProcessGrid:
     return InProcessGrid(app, configs, {"data": str(data.path), "state": str(run / "private")})
 
 
-def finish(data: Dataset, run: Path, **changes: object) -> tuple[dict, list, dict]:
+def finish(data: Dataset, run: Path, **changes: Any) -> tuple[dict, list, dict]:
     made = strategy(run, **changes)
     made.start(grid(data, run))
     assert made.outcome is not None
@@ -114,7 +118,22 @@ def test_a_damaged_checkpoint_is_passed_over(data: Dataset, tmp_path: Path) -> N
     assert sorted(path.name for path in (run / FOLDER).iterdir()) == ["00000012", "00000014"]
     tensors = run / FOLDER / "00000014" / "state.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-100])
-    same(finish(data, run), expected)
+    said: list[str] = []
+    same(finish(data, run, say=said.append), expected)
+    assert said == [f"checkpoint {tensors.parent} is damaged; the run goes on from round 12"]
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(
+    data: Dataset, tmp_path: Path
+) -> None:
+    finish(data, tmp_path, rounds=6)
+    paths = sorted((tmp_path / FOLDER).iterdir())
+    assert [path.name for path in paths] == ["00000003", "00000006"]
+    (paths[0] / "state.safetensors").unlink()
+    (paths[1] / "state.json").write_text("{")
+    with pytest.raises(RunError, match="00000006 is damaged and there is no other"):
+        finish(data, tmp_path)
+    assert [len(list(path.iterdir())) for path in paths] == [1, 2]
 
 
 @pytest.mark.flower

@@ -216,6 +216,15 @@ def test_a_list_of_no_items_is_refused(run: Result, k: int) -> None:
 # --- damage --------------------------------------------------------------------------------------
 
 
+def test_the_servers_part_of_a_deployed_run_says_where_users_can_be_asked(run: Result) -> None:
+    path = run.path / "config.json"
+    head = json.loads(path.read_text())
+    del head["data"]
+    path.write_text(json.dumps(head))
+    with pytest.raises(DataError, match=r"sites with files of their own; .* fedrecgel serve"):
+        Result.open(run.path).recommend("Quixote-00-Zx")
+
+
 def damage(run: Result, name: str, content: bytes | None) -> Path:
     path = run.path / name
     if path.is_dir():

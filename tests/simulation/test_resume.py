@@ -67,6 +67,18 @@ def test_another_algorithm_or_preset_is_refused(small_data: Dataset, run: Path) 
     resume(small_data, run, algorithm="fedrecgel", preset="paper")
 
 
+def test_a_run_without_a_whole_checkpoint_is_refused_in_one_line(
+    small_data: Dataset, run: Path
+) -> None:
+    for path in (run / "checkpoints").glob("*/state.safetensors"):
+        path.write_bytes(b"")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="is damaged and there is no other: the run cannot go on"):
+        resume(small_data, run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    simulate(small_data, run, overwrite=True, **SETTINGS)
+
+
 def test_a_checkpoint_without_all_its_parts_is_passed_over(small_data: Dataset, run: Path) -> None:
     metrics = (run / "metrics.jsonl").read_text().splitlines()
     path = run / "checkpoints" / "00000006" / "state.json"

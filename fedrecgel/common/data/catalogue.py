@@ -232,6 +232,11 @@ def read_own(interactions: str | Path, threshold: float | None) -> Source:
             source = open_source(path, {}, threshold, False, nothing, 0)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except DataError as error:
+        # Sites have no options for it: a file of theirs is one that needs none.
+        line, option, _ = str(error).partition("; set --")
+        needs = "; name its columns user, item and time in line 1, with commas" if option else ""
+        raise DataError(line + needs) from None
     return replace(source, threshold=threshold)
 
 

@@ -8,11 +8,13 @@ from fedrecgel.common.data.arrays import by_name
 from fedrecgel.common.data.build import build
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import stored
+from fedrecgel.common.data.known import KNOWN
 from fedrecgel.common.data.manifest import Manifest, library_versions
 from fedrecgel.common.data.rules import Rules, describe_rules, make_rules
 from fedrecgel.common.data.sources import SYNTHETIC, Source, open_source
 from fedrecgel.common.data.store import check_target, write_data_set
 from fedrecgel.common.data.synthetic import SyntheticSettings
+from fedrecgel.common.target import refuse_replacing
 
 
 def prepare(
@@ -104,6 +106,8 @@ def prepare(
     )
     target = Path(out)
     check_target(target, overwrite=overwrite)
+    if str(source) not in (SYNTHETIC, *KNOWN):
+        refuse_replacing(target, Path(source))
     options = {
         "user_column": user_column,
         "item_column": item_column,
