@@ -16,6 +16,7 @@ export FLWR=${FLWR:-1.39} COMPOSE_ANSI=never COMPOSE_PROGRESS=quiet
 export COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-fedrecgel-try}
 rounds=${ROUNDS:-5}
 scratch=$(mktemp -d)
+worked="" # until the last step has
 compose=(docker compose --file docker-compose.yml)
 
 if [ -n "${DELAY:-}" ]; then
@@ -32,6 +33,8 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
 finish() {
     local code=$?
+    # A signal that ends the script may come with the code of whatever worked last.
+    [ -n "$worked" ] || [ "$code" != 0 ] || code=1
     if [ "$code" != 0 ]; then
         "${compose[@]}" ps --all || true
         "${compose[@]}" logs --tail 15 || true
@@ -121,3 +124,5 @@ if [ "${1:-}" = --faults ]; then
     # shellcheck source=deploy/container-faults.sh
     . deploy/container-faults.sh
 fi
+
+worked=yes
