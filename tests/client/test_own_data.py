@@ -12,6 +12,7 @@ import pytest
 
 from fedrecgel.client import own_data
 from fedrecgel.client.own_data import OwnDataSite, open_own_data, prepared_for
+from fedrecgel.client.state_folder import STORE
 from fedrecgel.common.data.catalogue import Catalogue
 from fedrecgel.common.errors import ConfigError, DataError, FederationError, FedRecError, RunError
 from fedrecgel.common.greeting import Query
@@ -272,7 +273,7 @@ def test_private_state_is_the_sites_own_file(node: Node, tmp_path: Path) -> None
     store.save(users, np.zeros((1, 2), dtype=np.int64), 1, fresh)
     assert store.latest(users).tolist() == [1, 1]
     assert site.store(experiment(), algorithm.private_template) is store
-    assert (state(node) / own_data.PRIVATE).is_file()
+    assert (state(node) / STORE).is_file()
 
 
 def test_the_pointer_of_a_run_holds_no_user(node: Node) -> None:
