@@ -6,7 +6,7 @@ How the tuned settings were chosen (on validation only): docs/explanation/tuning
 from collections.abc import Mapping
 from typing import Any
 
-from fedrecgel.common.algorithms.fedncf import GradientAlgorithm
+from fedrecgel.common.algorithms.gradient import GradientAlgorithm
 from fedrecgel.common.algorithms.registry import algorithm_class
 from fedrecgel.common.config import Config, Scalar, kebab
 from fedrecgel.common.errors import ConfigError
