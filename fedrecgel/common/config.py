@@ -112,6 +112,11 @@ class Config:
         high=1,
     )
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Fields that mean nothing under the others, and are refused where they are set."""
+        return ()
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = _checked(field, getattr(self, field.name))

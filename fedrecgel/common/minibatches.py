@@ -190,18 +190,21 @@ class Minibatches:
         places: Ints = np.arange(lengths.sum()) + np.repeat(self.offsets[users] - before, lengths)
         return places
 
-    def groups(self, rows: int, dtype: torch.dtype, device: torch.device) -> Iterator[Group]:
+    def groups(
+        self, rows: int, dtype: torch.dtype, device: torch.device, beside: int = 0
+    ) -> Iterator[Group]:
         """Groups of at most ``rows`` padded local rows (0: what suits the device).
 
-        A user alone may have more. Users are taken in order of their number of samples, so that
-        padding is small.
+        ``beside`` rows are counted for each user, for what else is held of them. A user alone may
+        have more. Users are taken in order of their number of samples, so that padding is small.
         """
         rows = rows or GROUP_ROWS * (1 if device.type == "cpu" else ACCELERATED)
         touched = np.diff(self.offsets)
         order = np.argsort(self._counts, kind="stable")
         end = len(order)
         while end > 0:
-            begin = max(0, end - max(1, rows // self._width(touched[order[end - 1]])))
+            width = self._width(touched[order[end - 1]]) + beside
+            begin = max(0, end - max(1, rows // width))
             yield self._group(order[begin:end], touched, dtype, device)
             end = begin
 

@@ -1,4 +1,4 @@
-"""Optimisers: Adam for the private vectors of many users at once, and torch's own on the server."""
+"""Optimisers: Adam for what many users step at once, and torch's own on the server."""
 
 from collections.abc import Iterable
 
@@ -50,6 +50,32 @@ def adam_step(values: Tensor, gradient: Tensor, state: State, lr: float) -> tupl
     scale = (square / (1.0 - BETAS[1] ** count)).sqrt() + EPSILON
     state = {"adam_mean": mean, "adam_square": square, "adam_step": step}
     return values - lr * unbiased / scale, state
+
+
+class LocalAdam:
+    """torch's Adam over tensors (U, ...) of users side by side, from fresh moments.
+
+    Parameters
+    ----------
+    tensors
+        Contiguous; stepped in place. The first axis is the users'.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor], lr: float) -> None:
+        # A parameter for each user: torch passes over those without a gradient, count included.
+        self._users = [tensor.unbind() for tensor in tensors]
+        parameters = [own for users in self._users for own in users]
+        self._adam = torch.optim.Adam(parameters, lr, BETAS, EPSILON, fused=True)
+
+    def step(self, gradients: Iterable[Tensor], active: Tensor) -> None:
+        """One step for the users who are ``active`` (U,), by gradients shaped like the tensors."""
+        goes_on = active.tolist()
+        for users, gradient in zip(self._users, gradients, strict=True):
+            # The fused step takes memory as it lies: autograd's gradient of W.T is transposed.
+            values = gradient.contiguous().unbind()
+            for own, value, goes in zip(users, values, goes_on, strict=True):
+                own.grad = value if goes else None
+        self._adam.step()
 
 
 def server_optimizer(name: str, parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:

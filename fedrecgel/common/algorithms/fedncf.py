@@ -1,362 +1,211 @@
-"""FedNCF, trained as FedRecGEL trains it: both radii 0.
+"""FedNCF: a neural scoring function whose user part is private.
 
 Perifanis, Efraimidis: "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242,
-2022, arXiv 2106.04405. In the comparison of FedRecGEL (arXiv 2603.11503) FedNCF is the same network
-and the same exchange without sharpness-awareness: a client sends the gradient of the shared
-tensors, the server averages it over the users and takes one optimiser step.
+2022, arXiv 2106.04405. The scoring function is NeuMF; a user's two vectors stay on their device,
+the item table and the network are shared. Setting ``sends`` says how it is trained:
+
+``change`` (preset ``paper``)
+    As in the paper. A client trains its own copy of the network and of the item rows that it
+    touches, together with its vectors, over minibatches for two epochs, and sends copy minus
+    download. The server adds to each item row the mean change over the users who touched it (the
+    paper's "MF averaging"; ``row-average=false``: over all users of the round) and to the network
+    the mean change over all users. There is no official code. The settings here (Adam, minibatches
+    of 64, two epochs, four negatives) are those that a public re-implementation says to have from
+    the paper. The moments of Adam are fresh in every participation: those of the copies belong to
+    weights that are thrown away, and the private vectors are stepped with them as one model. The
+    paper's secure aggregation of the sums is not here.
+
+``gradient`` (presets ``one-step`` and ``tuned``)
+    As FedRecGEL's authors compare with it: `fedrecgel.common.algorithms.gradient`, one gradient for
+    one step of the server; FedRecGEL with both radii 0.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
+from fedrecgel.common.algorithms.delta import ChangeAlgorithm, ChangeConfig, Tuned
+from fedrecgel.common.algorithms.gradient import GradientAlgorithm, GradientConfig
 from fedrecgel.common.algorithms.view import ScorerView
-from fedrecgel.common.blocks import cut_blocks
-from fedrecgel.common.config import Config, Scalar, setting
+from fedrecgel.common.config import Config, Scalar, kebab, setting
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.interactions import Interactions
-from fedrecgel.common.optimizers import SERVER_OPTIMIZERS, adam_state, adam_step, server_optimizer
-from fedrecgel.common.samples import Samples, draw_samples
+from fedrecgel.common.minibatches import Group, put, take
+from fedrecgel.common.optimizers import LocalAdam
 from fedrecgel.common.scorers import make_scorer
-from fedrecgel.common.scorers.base import Block, Gradients, Kernel
-from fedrecgel.common.scorers.squares import GRAM, SquaresKernel, gram_of, through_gram
-from fedrecgel.common.sharpness import ascent_scale
-from fedrecgel.common.state import (
-    State,
-    Tensors,
-    Update,
-    move,
-    resolve_device,
-    take_users,
-)
+from fedrecgel.common.scorers.base import Block
+from fedrecgel.common.state import State, Tensors, Update
 
-AVERAGE = "average/"
-"""Prefix of the averaged shared tensors among the server's own."""
+CITATION = (
+    "Perifanis, Efraimidis: Federated Neural Collaborative Filtering, Knowledge-Based Systems "
+    "242, 2022, arXiv 2106.04405"
+)
+OF_CHANGE = ("local_epochs", "batch_size", "row_average")
+OF_GRADIENT = (
+    "loss",
+    "unknown_weight",
+    "private_optimizer",
+    "private_steps",
+    "private_weight_decay",
+    "server_optimizer",
+    "server_lr",
+    "item_weight_decay",
+    "average",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNCFConfig(Config):
-    """Settings of algorithms that send the gradient of a shared model."""
+class FedNCFConfig(GradientConfig, ChangeConfig):
+    """Settings of FedNCF; those of the other way of training are refused."""
 
     algorithm: ClassVar[str] = "fedncf"
 
-    scorer: str = setting("neumf", "scoring function", choices=("neumf", "dot"))
-    embedding_dim: int = setting(32, "size of the embeddings (neumf: of its product part)", low=1)
-    init_std: float = setting(0.01, "standard deviation of initial embeddings", low=0)
-    loss: str = setting(
-        "chunked-sum",
-        "chunked-sum: means over chunks of 128 samples, summed (paper); mean over all samples; or "
-        "squares over the whole catalogue, which draws no negatives (scorer dot)",
-        choices=("chunked-sum", "mean", "squares"),
+    sends: str = setting(
+        "gradient",
+        "gradient: one step of the server in a round, as FedRecGEL compares; change: of weights "
+        "trained over minibatches on the device (paper)",
+        choices=("gradient", "change"),
     )
-    unknown_weight: float = setting(
-        0.1, "loss squares: weight of the items that a user does not have", low=0, high=1
+    local_lr: float = setting(
+        0.1, "learning rate of the private Adam; sends=change: of the local one", low=0
     )
-    private_optimizer: str = setting(
-        "adam",
-        "adam; or newton, which finds the private vector of least loss (loss squares)",
-        choices=("adam", "newton"),
+    local_epochs: int = setting(2, "sends=change: passes over a user's samples in a round", low=1)
+    batch_size: int = setting(64, "sends=change: samples in a minibatch", low=1)
+    row_average: bool = setting(
+        True,
+        "sends=change: average a row over the users who touched it (paper), not over all of the "
+        "round",
     )
-    local_lr: float = setting(0.1, "learning rate of the private Adam", low=0)
-    private_steps: int = setting(
-        1, "private steps a round; the last is taken with the shared gradient", low=1
-    )
-    private_weight_decay: float = setting(0.0, "L2 penalty on the private vector", low=0)
-    server_optimizer: str = setting(
-        "adam", "torch optimiser of the server", choices=SERVER_OPTIMIZERS
-    )
-    server_lr: float = setting(0.001, "learning rate of the server", low=0)
-    item_weight_decay: float = setting(0.0, "L2 penalty on the item rows touched in a round", low=0)
-    average: float = setting(
-        0.0,
-        "users are scored with an average of the shared tensors over rounds, of which each round "
-        "keeps this share; 0 = with the latest",
-        low=0,
-        high=0.9999,
-    )
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """See `Config.unused`."""
+        return OF_GRADIENT if self.sends == "change" else OF_CHANGE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss == "squares" and self.scorer != "dot":
+        given = [kebab(n) for n in self.unused if getattr(self, n) != getattr(type(self), n)]
+        if given:
+            preset = "paper" if self.sends == "change" else "one-step or tuned"
             raise ConfigError(
-                f"loss squares needs scorer dot, not {self.scorer}; set loss=mean and "
-                "private-optimizer=adam as well, or preset paper"
+                f"fedncf with sends={self.sends} makes no use of {', '.join(given)}; leave it out, "
+                f"and start from preset {preset}"
             )
-        if self.private_optimizer == "newton":
-            if self.loss != "squares":
-                raise ConfigError(
-                    f"private-optimizer newton needs loss squares, not {self.loss}; set "
-                    "private-optimizer=adam as well"
-                )
-            if self.private_weight_decay == 0:
-                raise ConfigError("private-optimizer newton needs a private-weight-decay above 0")
 
 
-GradientConfig = TypeVar("GradientConfig", bound=FedNCFConfig)
+class FedNCF(GradientAlgorithm[FedNCFConfig]):
+    """`GradientAlgorithm` with plain gradients; `LocalFedNCF` where ``sends`` is ``change``."""
 
+    name: ClassVar[str] = "fedncf"
+    citation: ClassVar[str] = CITATION
+    config_class: ClassVar[type[Config]] = FedNCFConfig
 
-class GradientAlgorithm(Algorithm[GradientConfig]):
-    """Private vector stepped by Adam on the client, shared gradient averaged by the server.
-
-    Shared are ``items`` (M, D) and the scorer's network; private are ``user`` (P,) and the moments
-    of its Adam. The radii of `radii` make the gradients sharpness-aware
-    (`fedrecgel.common.sharpness`). Loss ``squares`` shares ``gram`` (P, P) as well
-    (`fedrecgel.common.scorers.squares`).
-    """
-
-    sends: ClassVar[Literal["gradient", "change"]] = "gradient"
-
-    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "private-weight-decay": (1.0, 3.0, 5.0),
-        "item-weight-decay": (1e-3, 3e-3, 1e-2),
-        "unknown-weight": (0.03, 0.1, 0.3),
-        "server-lr": (0.05, 0.1),
-    }
-    search_sampled: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "server-lr": (0.001, 0.01, 0.03),
-        "local-lr": (0.03, 0.1),
-        "private-steps": (1, 5),
-        "private-weight-decay": (0.0, 3e-3),
-    }
-    """`search` where the loss is over sampled negatives (preset paper)."""
-    scored_with: ClassVar[str] = "global items, own vector"
+    @classmethod
+    def variant(cls, config: Config) -> type[Algorithm[Any]]:
+        """See `Algorithm.variant`."""
+        return LocalFedNCF if getattr(config, "sends", "") == "change" else cls
 
     @classmethod
     def search_for(cls, config: Config) -> Mapping[str, tuple[Scalar, ...]]:
         """See `Algorithm.search_for`."""
-        squares = getattr(config, "loss", "") == "squares"
-        return cls.search if squares else cls.search_sampled
+        found = cls.variant(config)
+        return found.search if found is LocalFedNCF else super().search_for(config)
 
-    @property
-    def radii(self) -> tuple[float, float]:
-        """Perturbation radii of the shared and of the private group."""
-        return 0.0, 0.0
 
-    def __init__(self, config: GradientConfig, num_items: int) -> None:
+class LocalFedNCF(ChangeAlgorithm[FedNCFConfig]):
+    """Adam over minibatches on the device, one rate for all that is trained.
+
+    Shared are ``items`` (M, D) and the scorer's network, with ``row-average`` also ``touched``
+    (M, 1): how often a row was averaged. Private is ``user`` (P,).
+    """
+
+    name: ClassVar[str] = FedNCF.name
+    citation: ClassVar[str] = CITATION
+    config_class: ClassVar[type[Config]] = FedNCFConfig
+    scored_with: ClassVar[str] = FedNCF.scored_with
+    search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
+        "local-lr": (0.001, 0.003, 0.01),
+        "init-std": (0.01, 0.1),
+        "local-epochs": (1, 2, 5),
+        "row-average": (True, False),
+    }
+
+    def __init__(self, config: FedNCFConfig, num_items: int) -> None:
         super().__init__(config, num_items)
         self.scorer = make_scorer(config.scorer, config.embedding_dim)
-        self._squares = config.loss == "squares"
-        gram = {GRAM} if self._squares else set()
+        self.network = tuple(self.scorer.network_shapes)
+        rows = frozenset({"items"}) | self.counted
         self.tensors = Tensors(
-            shared=frozenset({"items", *self.scorer.network_shapes, *gram}),
-            item_rows=frozenset({"items"}),
-            private=frozenset({"user", "adam_mean", "adam_square", "adam_step"}),
+            shared=rows | set(self.network), item_rows=rows, private=frozenset({"user"})
         )
+        sizes = (torch.Size(shape).numel() for shape in self.scorer.network_shapes.values())
+        self.rows_beside = -(-sum(sizes) // self.scorer.row_size)
+
+    @property
+    def rates(self) -> str:
+        """See `ChangeAlgorithm.rates`."""
+        return f"local-lr {self.config.local_lr:g}; lower it"
 
     def init_server(self) -> ServerState:
         """See `Algorithm.init_server`."""
         config = self.config
         items = self.scorer.init_items(self.num_items, config.seed, config.init_std)
-        shared = self.cast({"items": items, **self.scorer.init_network(config.seed)})
-        optimizer = server_optimizer(config.server_optimizer, shared.values(), config.server_lr)
-        if self._squares:
-            shared[GRAM] = gram_of(shared["items"])  # it follows from the items: no step of its own
-        return ServerState(shared, optimizer=optimizer)
+        network = self.scorer.init_network(config.seed)
+        return ServerState(self.cast({"items": items, **network, **self.no_counts}))
 
     def init_private(self, keys: Keys) -> State:
         """See `Algorithm.init_private`."""
-        user = self.scorer.init_users(keys, self.config.seed, self.config.init_std).to(self.dtype)
-        return {"user": user, **adam_state(user)}
+        config = self.config
+        return self.cast({"user": self.scorer.init_users(keys, config.seed, config.init_std)})
 
     def aggregate(self, server: ServerState, updates: dict[int, Update], round: int) -> None:
-        """One step of the server's optimiser on the mean gradient over the accepted users."""
-        update, optimizer = updates[-1], server.optimizer
-        assert optimizer is not None
-        for name, value in server.shared.items():
-            value.grad = torch.zeros_like(value)
-            if name in update.rows:
-                index, rows = update.rows[name]
-                decay = self.config.item_weight_decay * value[index]
-                value.grad[index] = rows / update.users + decay
-            elif name in update.dense:
-                value.grad += update.dense[name] / update.users
-        items = server.shared["items"]
-        if self._squares:
-            assert items.grad is not None
-            items.grad[:, :-1] += through_gram(items, update.dense[GRAM] / update.users)
-        optimizer.step()
-        if self._squares:
-            server.shared[GRAM].copy_(gram_of(items))
-        if self.config.average > 0:
-            self._average(server)
+        """Rows as `ChangeAlgorithm.aggregate` has them, the network by the mean over the users."""
+        super().aggregate(server, updates, round)
+        for name in self.network:
+            server.shared[name] += updates[-1].dense[name] / updates[-1].users
 
-    def _average(self, server: ServerState) -> None:
-        """Move the average on; it begins with the first round."""
-        for name, value in server.shared.items():
-            kept = server.auxiliary.setdefault(f"{AVERAGE}{name}", value.clone())
-            kept.lerp_(value, 1.0 - self.config.average)
-        if self._squares:
-            server.auxiliary[f"{AVERAGE}{GRAM}"] = gram_of(server.auxiliary[f"{AVERAGE}items"])
+    def begin(self, shared: State, private: State) -> State:
+        """See `ChangeAlgorithm.begin`: the vectors, and a copy of the network for each user."""
+        users = len(private["user"])
+        copies = {name: shared[name].expand(users, *shared[name].shape) for name in self.network}
+        return {**private, **copies}
 
-    def complete(self, shared: State) -> State:
-        """See `Algorithm.complete`."""
-        return {**shared, GRAM: gram_of(shared["items"])} if self._squares else shared
+    def tune(self, group: Group, rows: Tensor, own: State, data: Interactions, round: int) -> Tuned:
+        """See `ChangeAlgorithm.tune`."""
+        trained = {name: value.clone() for name, value in own.items()}
+        adam = LocalAdam((rows, *trained.values()), self.config.local_lr)
+        losses = rows.new_zeros(len(rows))
+        for block in group.blocks():
+            found, gradients = self.gradients(block, rows, trained)
+            losses += found
+            adam.step(gradients, block.total.sum(-1) > 0)
+        user = trained.pop("user")
+        change = {name: (value - own[name]).sum(0) for name, value in trained.items()}
+        return Tuned({"user": user}, losses / group.steps, change)
 
-    def as_weights(self, update: Update, shared: State) -> Update:
-        """See `Algorithm.as_weights`; all item rows move, through gram."""
-        if not self._squares:
-            return update
-        items = shared["items"]
-        gradient = torch.zeros_like(items)
-        gradient[:, :-1] = through_gram(items, update.dense[GRAM])
-        index, rows = update.rows["items"]
-        gradient[index] += rows
-        everything = {"items": (torch.arange(len(items)), gradient)}
-        dense = {name: value for name, value in update.dense.items() if name != GRAM}
-        return replace(update, rows=everything, dense=dense)
-
-    def scored(self, server: ServerState) -> State:
-        """See `Algorithm.scored`."""
-        kept = server.auxiliary
-        return {name: kept.get(f"{AVERAGE}{name}", v) for name, v in server.shared.items()}
-
-    def snapshot(self, server: ServerState) -> ServerState:
-        """See `Algorithm.snapshot`."""
-        return ServerState(self.scored(server)).copy()
+    def gradients(self, block: Block, rows: Tensor, own: State) -> tuple[Tensor, list[Tensor]]:
+        """Losses (U,) of a minibatch, gradients by the local rows and by all that is ``own``."""
+        with torch.enable_grad():
+            some, *values = [
+                value.detach().requires_grad_() for value in (take(rows, block), *own.values())
+            ]
+            state = dict(zip(own, values, strict=True))
+            losses = block.losses(self.scorer.score(some, state, state["user"]))
+            by_rows, *others = torch.autograd.grad(losses.sum(), (some, *values))
+        whole = torch.zeros_like(rows)
+        put(whole, block, by_rows)
+        return losses.detach(), [whole, *others]
 
     def personal_view(self, download: Download, private: State) -> ScorerView:
         """See `Algorithm.personal_view`."""
         return ScorerView(self.scorer, download.shared, private["user"])
 
-    @property
-    def fit_rounds(self) -> int:
-        """See `Algorithm.fit_rounds`; Newton is there after its first step, from wherever."""
-        return 1 if self.config.private_optimizer == "newton" else super().fit_rounds
-
     @torch.no_grad()
     def prepared(self, shared: State) -> State:
         """See `Algorithm.prepared`."""
         return {**shared, **self.scorer.prepared(shared["items"], shared)}
-
-    # --- client, one user at a time: autograd, the plain reference ------------------------------
-
-    def local_update(
-        self, download: State, private: State, data: Interactions, round: int
-    ) -> tuple[Update, State]:
-        """See `Algorithm.local_update`."""
-        if self._squares:  # in closed form, for one user as for many
-            own = {name: value.unsqueeze(0) for name, value in private.items()}
-            update, state = self.block_update(Download(download), own, data, round)
-            return update, {name: value[0] for name, value in state.items()}
-        samples = self._draw(data, round)
-        items = torch.from_numpy(samples.items)
-        block = Block(
-            items, *(torch.from_numpy(w).to(self.dtype) for w in (samples.positive, samples.total))
-        )
-        network = {name: download[name] for name in self.scorer.network_shapes}
-        shared = {"items": download["items"][items], **network}
-        user, adam = private["user"], private
-        for _ in range(self.config.private_steps - 1):
-            user, adam = self._private_step(user, self.private_gradient(block, shared, user), adam)
-        gradient, user_gradient, loss = self.gradients(block, shared, user)
-        user, adam = self._private_step(user, user_gradient, adam)
-        rows = gradient.pop("items")
-        update = Update({"items": (items, rows)}, gradient, 1, float(loss), len(items))
-        return update, {"user": user, **adam}
-
-    def gradients(self, block: Block, shared: State, user: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Gradient by the shared group, by the private group, and the loss, at one point."""
-        names = list(shared)
-        leaves = [value.detach().requires_grad_() for value in (*shared.values(), user)]
-        state = dict(zip(names, leaves[:-1], strict=True))
-        loss = block.losses(self.scorer.score(state["items"], state, leaves[-1]))
-        *found, user_gradient = torch.autograd.grad(loss, leaves)
-        return dict(zip(names, found, strict=True)), user_gradient, loss.detach()
-
-    def private_gradient(self, block: Block, shared: State, user: Tensor) -> Tensor:
-        """Gradient by the private group alone."""
-        leaf = user.detach().requires_grad_()
-        loss = block.losses(self.scorer.score(shared["items"], shared, leaf))
-        return torch.autograd.grad(loss, leaf)[0]
-
-    # --- client, many users at once --------------------------------------------------------------
-
-    @torch.no_grad()
-    def block_update(
-        self, download: Download, private: State, data: Interactions, round: int
-    ) -> tuple[Update, State]:
-        """See `Algorithm.block_update`."""
-        device = resolve_device(self.config.device)
-        samples = self._draw(data, round)
-        touched, place_of = np.unique(samples.items, return_inverse=True)
-        shared = move(download.shared, device)
-        kernel = self._kernel(shared)
-        sums = shared["items"].new_zeros((len(touched), self.scorer.row_size))
-        network: State = {}
-        result = {name: torch.empty_like(value) for name, value in private.items()}
-        loss = 0.0
-        size = self.config.block_size or self.scorer.samples_at_once(device)
-        for users, place, block in cut_blocks(samples, size, self.dtype, device):
-            rows = shared["items"][block.index]
-            own = move(take_users(private, torch.from_numpy(users)), device)
-            gradients, state = self._train_block(kernel, block, rows, own)
-            flat = torch.from_numpy(place_of[place].ravel()).to(device)
-            sums.index_add_(0, flat, gradients.rows.flatten(0, 1))
-            for name, value in gradients.network.items():
-                network[name] = network[name] + value if name in network else value
-            for name, value in state.items():
-                result[name][users] = value.to(result[name].device)
-            loss += float(gradients.losses.double().sum())
-        index = torch.from_numpy(touched)
-        dense = {name: value.cpu() for name, value in network.items()}
-        rows_sum = {"items": (index, sums.cpu())}
-        return Update(rows_sum, dense, data.num_users, loss, len(samples.items)), result
-
-    def _kernel(self, shared: State) -> Kernel:
-        if self._squares:
-            return SquaresKernel(shared[GRAM], self.config.unknown_weight)
-        return self.scorer.kernel({name: shared[name] for name in self.scorer.network_shapes})
-
-    def _train_block(
-        self, kernel: Kernel, block: Block, rows: Tensor, private: State
-    ) -> tuple[Gradients, State]:
-        rho_shared, rho_private = self.radii
-        user, adam = private["user"], private
-        if self.config.private_optimizer == "newton":
-            assert isinstance(kernel, SquaresKernel)
-            user = kernel.solve(block, rows, self.config.private_weight_decay)
-            return kernel.sam_gradients(block, rows, user, rho_shared, 0.0), {**adam, "user": user}
-        for _ in range(self.config.private_steps - 1):
-            gradient = kernel.private_gradient(block, rows, user)
-            if rho_private > 0:
-                scale = ascent_scale(gradient.square().sum(-1, keepdim=True), rho_private)
-                gradient = kernel.private_gradient(block, rows, user + scale * gradient)
-            user, adam = self._private_step(user, gradient, adam)
-        gradients = kernel.sam_gradients(block, rows, user, rho_shared, rho_private)
-        user, adam = self._private_step(user, gradients.users, adam)
-        return gradients, {"user": user, **adam}
-
-    def _private_step(self, user: Tensor, gradient: Tensor, adam: State) -> tuple[Tensor, State]:
-        if self.config.private_weight_decay > 0:
-            gradient = gradient + self.config.private_weight_decay * user
-        return adam_step(user, gradient, adam, self.config.local_lr)
-
-    def _draw(self, data: Interactions, round: int) -> Samples:
-        config = self.config
-        if self._squares:
-            items, offsets = data.distinct
-            return Samples(items, np.ones(len(items)), np.ones(len(items)), offsets)
-        return draw_samples(
-            data,
-            num_negatives=config.num_negatives,
-            loss=config.loss,
-            seed=config.seed,
-            round=round,
-        )
-
-
-class FedNCF(GradientAlgorithm[FedNCFConfig]):
-    """`GradientAlgorithm` with plain gradients."""
-
-    name: ClassVar[str] = "fedncf"
-    citation: ClassVar[str] = (
-        "Perifanis, Efraimidis: Federated Neural Collaborative Filtering, Knowledge-Based Systems "
-        "242, 2022, arXiv 2106.04405"
-    )
-    config_class: ClassVar[type[Config]] = FedNCFConfig

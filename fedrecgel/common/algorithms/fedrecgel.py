@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedrecgel.common.algorithms.fedncf import FedNCFConfig, GradientAlgorithm
+from fedrecgel.common.algorithms.gradient import GradientAlgorithm, GradientConfig
 from fedrecgel.common.config import Config, setting
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.scorers.base import Block
@@ -22,7 +22,7 @@ from fedrecgel.common.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRecGELConfig(FedNCFConfig):
+class FedRecGELConfig(GradientConfig):
     """Settings of FedRecGEL."""
 
     algorithm: ClassVar[str] = "fedrecgel"

@@ -10,5 +10,5 @@ _SCORERS: dict[str, type[DotScorer] | type[NeuMFScorer]] = {"neumf": NeuMFScorer
 
 
 def make_scorer(name: str, embedding_dim: int) -> Scorer:
-    """Scorer by name (`FedNCFConfig.scorer`)."""
+    """Scorer by name (`GradientConfig.scorer`)."""
     return _SCORERS[name](embedding_dim)

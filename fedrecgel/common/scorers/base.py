@@ -99,7 +99,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, rows: Tensor, network: State, users: Tensor) -> Tensor:
-        """Logits (..., S) of item rows (..., S, D) for user vectors (..., P); differentiable."""
+        """Logits (..., S) of item rows (..., S, D) for user vectors (..., P); differentiable.
+
+        The network is one for all, or has the users' leading axes: then each has their own.
+        """
 
     @abstractmethod
     def kernel(self, network: State) -> Kernel:

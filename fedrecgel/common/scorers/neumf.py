@@ -63,9 +63,10 @@ class NeuMFScorer(Scorer):
         product = rows[..., :d] * users[..., :d]
         hidden = torch.cat((users[..., d:].expand_as(rows[..., d:]), rows[..., d:]), -1)
         for name in LAYERS:
-            hidden = torch.relu(hidden @ network[f"{name}.weight"].T + network[f"{name}.bias"])
-        output = torch.cat((product, hidden), -1) @ network["output.weight"].T
-        return (output + network["output.bias"]).squeeze(-1)
+            bias = network[f"{name}.bias"].unsqueeze(-2)
+            hidden = torch.relu(hidden @ network[f"{name}.weight"].mT + bias)
+        output = torch.cat((product, hidden), -1) @ network["output.weight"].mT
+        return (output + network["output.bias"].unsqueeze(-2)).squeeze(-1)
 
     def kernel(self, network: State) -> Kernel:
         """See `Scorer.kernel`."""

@@ -156,7 +156,8 @@ def given_to(entry: Entry, settings: Mapping[str, Any]) -> dict[str, Any]:
     algorithm, ``fedmf:paper.server-lr``), for that one alone; others are for all that know them
     (`check_settings` refuses the rest). What is said for fewer rows counts more.
     """
-    known = _known(entry.algorithm)
+    unused = preset_config(entry.algorithm, entry.preset, "", {}).unused
+    known = _known(entry.algorithm) - set(map(kebab, unused))
     own = {name: value for name, value in settings.items() if "." not in name and name in known}
     for row in (entry.algorithm, f"{entry.algorithm}:{entry.preset}"):
         for name, value in settings.items():

@@ -18,8 +18,8 @@ from fedrecgel.simulation.compare.plan import (
 
 def test_all_stands_for_every_algorithm_and_nothing_is_compared_twice():
     assert [row.algorithm for row in entries(["all"])] == list(ALGORITHMS)
-    named = entries(["fedncf", "fedncf:tuned", "fedncf:paper"])
-    assert [row.label for row in named] == ["fedncf", "fedncf:paper"]
+    named = entries(["fedncf", "fedncf:tuned", "fedncf:paper", "fedncf:one-step"])
+    assert [row.label for row in named] == ["fedncf", "fedncf:paper", "fedncf:one-step"]
 
 
 @pytest.mark.parametrize("names", [["fedncv"], ["fedncf:best"], []])
@@ -36,6 +36,14 @@ def test_the_first_trial_is_the_start_and_every_algorithm_gets_the_same_budget(n
     assert len(trials) == len({str(trial.to_flat()) for trial in trials}) == 6
     assert draw_trials(config, 3) == trials[:3]  # a larger budget tries the same rows first
     assert draw_trials(config, 1) == [config]
+
+
+def test_fedncf_is_searched_by_the_settings_of_its_way_to_train():
+    for preset, wanted in (("paper", "local_epochs"), ("one-step", "private_steps")):
+        trials = draw_trials(start(Entry("fedncf", preset), {}), 8)
+        assert len({getattr(trial, wanted) for trial in trials}) > 1
+    with pytest.raises(ConfigError, match="preset one-step is fedncf's"):
+        start(Entry("fedmf", "one-step"), {})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -85,15 +93,24 @@ def test_a_setting_that_nobody_has_is_refused(name, said):
 
 
 def test_a_setting_may_be_for_one_row_of_an_algorithm_and_is_not_searched_there():
-    given = {"fedncf.server-lr": "0.3", "fedncf:paper.server-lr": "0.7"}
-    paper, tuned = Entry("fedncf", "paper"), Entry("fedncf")
-    check_settings(given, [tuned, paper])
-    for row, rate in ((tuned, 0.3), (paper, 0.7)):
+    given = {"fedncf.server-lr": "0.3", "fedncf:one-step.server-lr": "0.7"}
+    other, tuned = Entry("fedncf", "one-step"), Entry("fedncf")
+    check_settings(given, [tuned, other])
+    for row, rate in ((tuned, 0.3), (other, 0.7)):
         assert given_to(row, given) == {"server-lr": str(rate)}
         trials = draw_trials(start(row, given), 8, list(given_to(row, given)))
         assert len(trials) > 1
         assert {trial.server_lr for trial in trials} == {rate}
     assert given_to(Entry("fedrecgel"), given) == {}
+
+
+def test_what_a_row_makes_no_use_of_is_not_for_it():
+    given = {"local-epochs": "3", "server-lr": "0.5"}
+    tuned, paper = Entry("fedncf"), Entry("fedncf", "paper")
+    check_settings(given, [tuned, paper])
+    assert given_to(tuned, given) == {"server-lr": "0.5"}
+    assert given_to(paper, given) == {"local-epochs": "3"}
+    assert (start(tuned, given).server_lr, start(paper, given).local_epochs) == (0.5, 3)
 
 
 def test_what_was_set_is_told_as_numbers():
