@@ -6,7 +6,8 @@ from fedrecgel.common.config import Config, setting_help
 HEAD = """# Settings
 
 The same names everywhere: `--set local-lr=0.05` on the command line, `local_lr=0.05` in Python,
-`local-lr` in Flower's run-config. Defaults are those of preset `paper`; preset `tuned` changes some
+`local-lr` in Flower's run-config. Defaults are those of preset `paper` (FedNCF: of `one-step`, and
+its `paper` sets `sends` and `local-lr`); preset `tuned` changes some
 ([how](../explanation/tuning.md)). An unknown name or a wrong value is an error that says what would
 do.
 Written by `python .ci/settings_page.py > docs/reference/settings.md`.

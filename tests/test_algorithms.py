@@ -17,6 +17,7 @@ import torch
 from fedrecgel import prepare, simulate
 from fedrecgel.client import site as site_module
 from fedrecgel.common.algorithms.base import Algorithm, Download, ServerState
+from fedrecgel.common.algorithms.fedncf import OF_CHANGE, OF_GRADIENT, LocalFedNCF
 from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, make_config
 from fedrecgel.common.algorithms.view import ScorerView
 from fedrecgel.common.config import Config, setting
@@ -41,38 +42,58 @@ LEARN = {
     "rounds": 40,
     "evaluate_every": 10,
 }
+CHANGE = "fedncf:change"
+"""FedNCF as in its paper: a variant of an algorithm."""
+CASES = (*ALGORITHMS, CHANGE)
 NO_PENALTIES = {"sparsity": 0.0, "difference": 0.0}
 OWN: dict[str, dict[str, Any]] = {
     "fedmf": {"item_lr": 0.1, "local_lr": 2.0},
     "pfedrec": {"item_lr": 0.02, "local_lr": 3.0},
     "fedrap": {"item_lr": 0.001, "local_lr": 5.0, "local_epochs": 3, **NO_PENALTIES},
     "cofedrec": {"item_lr": 0.02, "local_lr": 0.5, "clusters": 4},
+    CHANGE: {"sends": "change", "local_lr": 0.02},
 }
 """Settings with which an algorithm learns the checkerboard, where they are not as in `LEARN`."""
 FLAT: dict[str, dict[str, Any]] = {
     "fedrap": {"weight_decay": 0.0},
     "gpfedrec": {"pull": 0.0},
     "perfedrec": {"weight_decay": 0.0},
+    CHANGE: {"row_average": False},  # else counts of who touched a row are sent
 }
 """Settings without which nothing moves where the loss is flat."""
 LEARNED = {"user", "weight", "bias"}
 """Private tensors that a step changes by a gradient."""
 
 
-def settings_for(name: str, **more: Any) -> dict[str, Any]:
+def base(case: str) -> str:
+    """Name of the algorithm that a case is of."""
+    return case.partition(":")[0]
+
+
+def known_to(case: str) -> set[str]:
+    """The settings that a case makes use of."""
+    known = set(ALGORITHMS[base(case)].config_class.__dataclass_fields__)
+    if base(case) == "fedncf":
+        known -= set(OF_GRADIENT if case == CHANGE else OF_CHANGE)
+    return known
+
+
+def settings_for(case: str, **more: Any) -> dict[str, Any]:
     """The settings that the algorithm has."""
-    known = ALGORITHMS[name].config_class.__dataclass_fields__
-    settings = {**LEARN, **OWN.get(name, {}), **more}
-    return {key: value for key, value in settings.items() if key in known}
+    settings = {**LEARN, **OWN.get(case, {}), **more}
+    return {key: value for key, value in settings.items() if key in known_to(case)}
 
 
-def scorers_of(name: str) -> tuple[str, ...]:
+def made(case: str, num_items: int, **more: Any) -> Algorithm[Any]:
+    return make_algorithm(make_config(base(case), settings_for(case, **more)), num_items)
+
+
+def scorers_of(case: str) -> tuple[str, ...]:
     """The scoring functions that can be chosen; one unnamed where there is no choice."""
-    has = "scorer" in ALGORITHMS[name].config_class.__dataclass_fields__
-    return ("dot", "neumf") if has else ("",)
+    return ("dot", "neumf") if "scorer" in known_to(case) else ("",)
 
 
-WITH_SCORER = [(name, scorer) for name in ALGORITHMS for scorer in scorers_of(name)]
+WITH_SCORER = [(case, scorer) for case in CASES for scorer in scorers_of(case)]
 
 
 def flatten(server: ServerState, private: State) -> None:
@@ -115,12 +136,12 @@ def hand_made(rows: list[list[int]], num_items: int) -> Interactions:
     return Interactions(items, offsets, user_keys(f"user {u}" for u in range(len(rows))), num_items)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", CASES)
 class TestEveryAlgorithm:
     def test_it_learns_the_checkerboard(
         self, federation: Make, checkerboard: Dataset, name: str
     ) -> None:
-        run = federation(checkerboard, name, nodes=2, **settings_for(name))
+        run = federation(checkerboard, base(name), nodes=2, **settings_for(name))
         outcome = run.run().outcome
         losses = [line["loss"] for line in run.lines]
         assert losses[-1] < 0.6 * losses[0]
@@ -136,7 +157,8 @@ class TestEveryAlgorithm:
         runs = []
         for seed in (5, 5, 6):
             settings = settings_for(name, rounds=3, fraction=0.5, seed=seed)
-            runs.append(federation(checkerboard, name, nodes=3, **settings).run().outcome.best)
+            run = federation(checkerboard, base(name), nodes=3, **settings)
+            runs.append(run.run().outcome.best)
         one, two, other = (best.server.to_flat() for best in runs)
         assert one.keys() == two.keys()
         assert all(v.numpy().tobytes() == two[key].numpy().tobytes() for key, v in one.items())
@@ -148,7 +170,7 @@ class TestEveryAlgorithm:
         """U009, U050, U075: they are no reason to stop, and take no place in a cohort."""
         train = [[], [0, 1], [], [2], [1, 3]]
         data = on_disk(make_dataset(train, [2, 2, -1, 0, -1], [3, 3, 1, 1, 0], 5))
-        run = federation(data, name, nodes=5, **settings_for(name, rounds=2))
+        run = federation(data, base(name), nodes=5, **settings_for(name, rounds=2))
         outcome = run.run().outcome
         assert run.failures == []
         assert outcome.roster.num_users == 3
@@ -162,14 +184,14 @@ class TestEveryAlgorithm:
         """U057: ten items; A has all, B nine, C three."""
         train = [list(range(10)), list(range(9)), [0, 1, 2]]
         data = on_disk(make_dataset(train, [-1, -1, 5], [-1, 9, 7], 10))
-        run = federation(data, name, nodes=2, **settings_for(name, rounds=3))
+        run = federation(data, base(name), nodes=2, **settings_for(name, rounds=3))
         outcome = run.run().outcome
         assert [line["users"] for line in run.lines] == [3, 3, 3]
         assert all(torch.isfinite(value).all() for value in outcome.best.shared.values())
 
     def test_radii_and_norms_stay_finite_at_the_start(self, name: str) -> None:
         """All embeddings 0: the first private gradient of the dot product is exactly 0."""
-        algorithm = make_algorithm(make_config(name, settings_for(name, init_std=0.0)), 6)
+        algorithm = made(name, 6, init_std=0.0)
         data = hand_made([[0, 1, 2]], 6)
         server, private = algorithm.init_server(), algorithm.init_private(data.keys)
         for round in (1, 2):
@@ -179,8 +201,8 @@ class TestEveryAlgorithm:
         assert all(torch.isfinite(v).all() for v in (*server.to_flat().values(), *private.values()))
 
     def test_initial_state_is_a_function_of_seed_and_key(self, name: str) -> None:
-        algorithm = make_algorithm(make_config(name, settings_for(name)), 6)
-        other = make_algorithm(make_config(name, settings_for(name, seed=1)), 6)
+        algorithm = made(name, 6)
+        other = made(name, 6, seed=1)
         keys = user_keys(["a", "b", "c"])
         together, apart = algorithm.init_private(keys), algorithm.init_private(keys[1:2])
         assert all(torch.equal(value[1], apart[key][0]) for key, value in together.items())
@@ -192,7 +214,7 @@ class TestEveryAlgorithm:
         assert any(not torch.equal(v, different[key]) for key, v in {**together, **one}.items())
 
     def test_declared_tensors_are_the_ones_there_are(self, name: str) -> None:
-        algorithm = make_algorithm(make_config(name, settings_for(name)), 6)
+        algorithm = made(name, 6)
         tensors, data = algorithm.tensors, hand_made([[0, 1], [2]], 6)
         server, private = algorithm.init_server(), algorithm.init_private(data.keys)
         assert server.shared.keys() == tensors.shared
@@ -207,7 +229,7 @@ class TestEveryAlgorithm:
 
     @pytest.mark.parametrize("engine", ["block", "loop"])
     def test_a_round_changes_none_of_its_inputs(self, name: str, engine: str) -> None:
-        algorithm = make_algorithm(make_config(name, settings_for(name, engine=engine)), 6)
+        algorithm = made(name, 6, engine=engine)
         data = hand_made([[0, 1, 1], [2]], 6)
         server, private = algorithm.init_server(), algorithm.init_private(data.keys)
         before = [value.clone() for value in (*server.shared.values(), *private.values())]
@@ -216,14 +238,15 @@ class TestEveryAlgorithm:
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
     def test_its_config_round_trips(self, name: str) -> None:
-        config = make_config(name, settings_for(name, seed=9))
-        assert make_config(name, config.to_flat()) == config
+        config = make_config(base(name), settings_for(name, seed=9))
+        assert make_config(base(name), config.to_flat()) == config
         as_text = {key: str(value) for key, value in config.to_flat().items()}
-        assert make_config(name, as_text) == config
-        assert type(make_algorithm(config, 5)) is ALGORITHMS[name]
+        assert make_config(base(name), as_text) == config
+        expected = LocalFedNCF if name == CHANGE else ALGORITHMS[name]
+        assert type(make_algorithm(config, 5)) is expected
 
     def test_only_touched_rows_are_sent(self, name: str) -> None:
-        algorithm = make_algorithm(make_config(name, settings_for(name, num_negatives=2)), 500)
+        algorithm = made(name, 500, num_negatives=2)
         data = hand_made([[7, 9], [400]], 500)
         server, private = algorithm.init_server(), algorithm.init_private(data.keys)
         updates, _ = algorithm.update_users(Download(server.shared), private, data, 1)
@@ -240,8 +263,7 @@ class TestEveryAlgorithm:
 def test_a_zero_gradient_leaves_everything_as_it_is(name: str, scorer: str, engine: str) -> None:
     """U074: logits of 100 for positives make the loss flat; no division by the norm of 0."""
     more = {"scorer": scorer, "engine": engine, "num_negatives": 0, "dtype": "float32"}
-    settings = settings_for(name, **more, **FLAT.get(name, {}))
-    algorithm = make_algorithm(make_config(name, settings), 4)
+    algorithm = made(name, 4, **more, **FLAT.get(name, {}))
     server, data = algorithm.init_server(), hand_made([[0, 1], [2]], 4)
     private = algorithm.init_private(data.keys)
     flatten(server, private)
@@ -256,8 +278,7 @@ def test_a_zero_gradient_leaves_everything_as_it_is(name: str, scorer: str, engi
 
 @pytest.mark.parametrize(("name", "scorer"), WITH_SCORER)
 def test_catalogue_and_candidates_give_the_same_scores(name: str, scorer: str) -> None:
-    settings = settings_for(name, scorer=scorer, dtype="float64")
-    algorithm = make_algorithm(make_config(name, settings), 9)
+    algorithm = made(name, 9, scorer=scorer, dtype="float64")
     data = hand_made([[0, 1, 2], [3]], 9)
     private, server = algorithm.init_private(data.keys), algorithm.init_server()
     users = torch.tensor([1, 0])

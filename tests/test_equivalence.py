@@ -12,6 +12,7 @@ import torch
 from fedrecgel import simulate
 from fedrecgel.client.site import Site
 from fedrecgel.common.algorithms.base import Algorithm, Download
+from fedrecgel.common.algorithms.fedncf import OF_CHANGE, OF_GRADIENT
 from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, make_config
 from fedrecgel.common.data.dataset import Dataset, make_dataset
 from fedrecgel.common.greeting import Hello
@@ -20,6 +21,8 @@ from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.state import State, Update
 from fedrecgel.simulation.grid import InProcessGrid
 
+CHANGE = "fedncf:change"
+"""FedNCF as in its paper: a variant of an algorithm."""
 SCORERS = ("dot", "neumf", "squares")
 SQUARES = {
     "scorer": "dot",
@@ -49,19 +52,34 @@ SMALL = {
 Make = Callable[..., Any]
 
 
-def settings_for(algorithm: str, **more: Any) -> dict[str, Any]:
-    known = ALGORITHMS[algorithm].config_class.__dataclass_fields__
+def known_to(case: str) -> set[str]:
+    """The settings that an algorithm, or a variant of it, makes use of."""
+    known = set(ALGORITHMS[base(case)].config_class.__dataclass_fields__)
+    if base(case) == "fedncf":
+        known -= set(OF_GRADIENT if case == CHANGE else OF_CHANGE)
+    return known
+
+
+def base(case: str) -> str:
+    """Name of the algorithm that a case is of."""
+    return case.partition(":")[0]
+
+
+def settings_for(case: str, **more: Any) -> dict[str, Any]:
     values = {**SMALL, **more, **(SQUARES if more.get("scorer") == "squares" else {})}
-    return {name: value for name, value in values.items() if name in known}
+    if case == CHANGE:
+        values["sends"] = "change"
+    return {name: value for name, value in values.items() if name in known_to(case)}
 
 
-def scorers_of(name: str) -> tuple[str, ...]:
+def scorers_of(case: str) -> tuple[str, ...]:
     """The scoring functions that can be chosen; one unnamed where there is no choice."""
-    has = "scorer" in ALGORITHMS[name].config_class.__dataclass_fields__
-    return SCORERS if has else ("",)
+    if case == CHANGE:
+        return ("dot", "neumf")
+    return SCORERS if "scorer" in known_to(case) else ("",)
 
 
-WITH_SCORER = [(name, scorer) for name in ALGORITHMS for scorer in scorers_of(name)]
+WITH_SCORER = [(case, scorer) for case in (*ALGORITHMS, CHANGE) for scorer in scorers_of(case)]
 
 
 # --- loop and block ------------------------------------------------------------------------------
@@ -102,7 +120,7 @@ def test_the_block_engine_is_the_loop(
     settings = settings_for(name, scorer=scorer, dtype=dtype)
     data, results = group(), []
     for engine in ("loop", "block"):
-        config = make_config(name, {**settings, "engine": engine, "block_size": block_size})
+        config = make_config(base(name), {**settings, "engine": engine, "block_size": block_size})
         results.append(reduced(make_algorithm(config, data.num_items), data))
     (loop, loop_state), (block, block_state) = results
     assert (loop.users, loop.touched) == (block.users, block.touched)
@@ -127,7 +145,7 @@ def test_the_block_engine_is_the_loop(
 @pytest.mark.parametrize(("name", "scorer"), WITH_SCORER)
 def test_the_order_of_a_cohort_does_not_matter(name: str, scorer: str) -> None:
     data = group()
-    config = make_config(name, settings_for(name, scorer=scorer, dtype="float64"))
+    config = make_config(base(name), settings_for(name, scorer=scorer, dtype="float64"))
     algorithm = make_algorithm(config, data.num_items)
     order = np.argsort(mix("order", np.arange(data.num_users)))
     straight, state = reduced(algorithm, data)
@@ -171,7 +189,7 @@ def test_any_grouping_into_nodes_gives_the_same_run(
     )
     runs = []
     for nodes in (1, 7, small_data.num_users):
-        run = federation(small_data, name, nodes=nodes, **settings)
+        run = federation(small_data, base(name), nodes=nodes, **settings)
         outcome = run.run().outcome
         private = run.private()
         test = [sums.to_flat() for sums in outcome.test.values()]

@@ -111,11 +111,18 @@ def test_fedavg_takes_the_step_of_plain_gradient_descent(
         np.testing.assert_allclose(unpack_state(stock.arrays)[name], value, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fedmf", {"item_lr": 0.1}),
+        ("fedncf", {"sends": "change", "row_average": False, "embedding_dim": 4}),
+    ],
+)
 def test_fedavg_takes_the_mean_change_where_an_algorithm_sends_one(
-    grid_of: Callable[..., InProcessGrid],
+    grid_of: Callable[..., InProcessGrid], name: str, settings: dict[str, Any]
 ) -> None:
-    settings = {"dtype": "float64", "fraction": 1.0, "rounds": 1, "item_lr": 0.1}
-    config = make_config("fedmf", settings)
+    common = {"dtype": "float64", "fraction": 1.0, "rounds": 1}
+    config = make_config(name, {**common, **settings})
     stock = rounds_of(grid_of(), FedAvg(fraction_evaluate=0.0), config, 1)
     expected = FedRecStrategy(config, min_nodes=NODES).start(grid_of())
     for name, value in unpack_state(expected.arrays).items():
@@ -129,6 +136,17 @@ def test_stock_strategies_are_refused_where_each_users_update_is_needed(
     """U039."""
     with pytest.raises(ConfigError, match=f"{name} needs each user's own update"):
         rounds_of(grid_of(), FedAvg(fraction_evaluate=0.0), make_config(name), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("fedmf", {"row_average": True}), ("fedncf", {"sends": "change"})]
+)
+def test_stock_strategies_are_refused_where_rows_are_averaged_over_those_who_touched_them(
+    grid_of: Callable[..., InProcessGrid], name: str, more: dict[str, Any]
+) -> None:
+    config = make_config(name, more)
+    with pytest.raises(ConfigError, match=f"{name} with row-average .* set row-average=false"):
+        rounds_of(grid_of(), FedAvg(fraction_evaluate=0.0), config, 1)
 
 
 def test_stock_replies_have_one_record_of_each_kind_and_the_keys_they_were_sent(

@@ -219,14 +219,18 @@ def test_held_out_items_and_ranks_stay_on_the_node(captured: Captured) -> None:
 # --- the other algorithms ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedrecgel"])
+@pytest.mark.parametrize(
+    "name", [*(name for name in ALGORITHMS if name != "fedrecgel"), "fedncf:change"]
+)
 def test_private_values_travel_only_where_an_algorithm_declares_it(
     federation: Make, small_data: Dataset, name: str
 ) -> None:
     """U083: one node for each user, where sums hide nothing."""
+    name, _, sends = name.partition(":")
     known = {*ALGORITHMS[name].config_class.__dataclass_fields__}
     more = {**SETTINGS, "rounds": 3, "fraction": 1.0, "item_lr": 0.01, "clusters": 3}
     settings = {key: value for key, value in more.items() if key in known}
+    settings |= {"sends": sends} if sends else {}
     run = federation(small_data, name, nodes=24, **settings)
     grid = run.grid(CapturingGrid)
     run.run(grid)

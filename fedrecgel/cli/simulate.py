@@ -121,7 +121,7 @@ def _settings_text() -> str:
     """All settings: those that every algorithm has alike, then each algorithm's own."""
     rows = {name: setting_help(ALGORITHMS[name].config_class) for name in ALGORITHMS}
     common = [row for row in rows["fedrecgel"] if all(row in other for other in rows.values())]
-    lines = ["settings (--set NAME=VALUE), with the defaults of preset paper:"]
+    lines = ["settings (--set NAME=VALUE), with the defaults of preset paper (fedncf: one-step):"]
     lines += [_setting_line(*row) for row in common]
     for name, own in rows.items():
         lines += ["", f"of {name}:"]

@@ -22,7 +22,7 @@ from fedrecgel.client.evaluator import evaluate
 from fedrecgel.client.site import Site, algorithm_of
 from fedrecgel.client.trainer import train
 from fedrecgel.common.algorithms.base import refuse_averaging
-from fedrecgel.common.algorithms.registry import algorithm_class
+from fedrecgel.common.algorithms.registry import algorithm_class, make_algorithm
 from fedrecgel.common.config import Config, kebab
 from fedrecgel.common.errors import FederationError
 from fedrecgel.common.hashing import mix
@@ -119,10 +119,12 @@ def evaluate_stock(message: Message, context: Context, site: Site) -> RecordDict
 def _config(values: dict[str, Any], site: Site) -> Config:
     """Settings among the values; the others belong to somebody else."""
     name = str(values.get("algorithm") or "fedrecgel")
-    refuse_averaging(algorithm_class(name))
     known = {kebab(field.name) for field in fields(algorithm_class(name).config_class)}
     settings = {k: v for k, v in values.items() if k in known and v != ""}
-    return preset_config(name, str(values.get("preset") or "tuned"), site.data.name, settings)
+    preset = str(values.get("preset") or "tuned")
+    config = preset_config(name, preset, site.data.name, settings)
+    refuse_averaging(make_algorithm(config, site.data.num_items))
+    return config
 
 
 def _cohort(site: Site, asked: _Asked) -> Ints:

@@ -1,4 +1,4 @@
-"""Named sets of settings: the paper's own, and what was found to work on each data set.
+"""Named sets of settings: the papers' own, and what was found to work on each data set.
 
 How the tuned settings were chosen (on validation only): docs/explanation/tuning.md.
 """
@@ -11,10 +11,10 @@ from fedrecgel.common.algorithms.registry import algorithm_class
 from fedrecgel.common.config import Config, Scalar, kebab
 from fedrecgel.common.errors import ConfigError
 
-PRESETS = ("tuned", "paper")
+PRESETS = ("tuned", "paper", "one-step")
 
-PAPER: Mapping[str, Scalar] = {}
-"""The defaults are the paper's (and its published code's) settings."""
+PAPER: Mapping[str, Mapping[str, Scalar]] = {"fedncf": {"sends": "change", "local-lr": 0.01}}
+"""By algorithm, where the paper's (and its published code's) settings are not the defaults."""
 
 _TUNED: dict[str, Scalar] = {
     "rounds": 200,
@@ -58,11 +58,18 @@ TUNED_OTHERS: Mapping[str, Scalar] = {
 
 
 def preset_settings(algorithm: str, preset: str, data_name: str) -> dict[str, Scalar]:
-    """Settings of an algorithm's preset for a data set."""
+    """Settings of an algorithm's preset for a data set.
+
+    Preset ``one-step`` is FedNCF's alone: the variant that FedRecGEL's authors compare with.
+    """
     if preset not in PRESETS:
         raise ConfigError(f"unknown preset '{preset}'; choose from {', '.join(PRESETS)}")
     if preset == "paper":
-        return dict(PAPER)
+        return dict(PAPER.get(algorithm, {}))
+    if preset == "one-step":
+        if algorithm != "fedncf":
+            raise ConfigError(f"preset one-step is fedncf's; {algorithm} has tuned and paper")
+        return {}
     found = algorithm_class(algorithm)
     if not issubclass(found, GradientAlgorithm):
         return dict(TUNED_OTHERS)

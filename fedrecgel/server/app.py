@@ -77,7 +77,7 @@ class RunOptions:
 
 HELP = {
     "algorithm": "fedrecgel or fedncf",
-    "preset": "tuned or paper: settings to start from",
+    "preset": "tuned, paper, or one-step (fedncf): settings to start from",
     "data": "folder made by fedrecgel prepare; nodes may name their own in node-config",
     "catalogue": "file that nodes with interactions of their own prepare them by",
     "state": "folder of the nodes' private state; default: OUT/private",

@@ -51,7 +51,7 @@ def simulate(
         Name in the registry: ``fedrecgel`` (default), ``fedncf``, ``fedmf``, ``perfedrec``,
         ``pfedrec``, ``fedrap``, ``cofedrec``, ``gpfedrec``.
     preset
-        ``tuned`` (default) or ``paper``; ``settings`` override it.
+        ``tuned`` (default), ``paper``, or for FedNCF ``one-step``; ``settings`` override it.
     nodes
         How many Flower nodes share the users (default: 1, more where the messages of one would be
         too large). It changes the speed, not the numbers (up to rounding in float32).

@@ -136,7 +136,39 @@ def test_every_setting_has_a_line_of_help(name: str) -> None:
 @pytest.mark.parametrize("data", [*TUNED, "somebody's file"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_presets_are_valid_settings(name: str, data: str, preset: str) -> None:
-    make_config(name, preset_settings(name, preset, data))
+    if preset == "one-step" and name != "fedncf":
+        with pytest.raises(ConfigError, match=f"one-step is fedncf's; {name} has tuned and paper"):
+            preset_settings(name, preset, data)
+    else:
+        make_config(name, preset_settings(name, preset, data))
+
+
+def test_preset_paper_of_fedncf_is_its_paper_and_one_step_what_fedrecgel_compares_with() -> None:
+    paper: Any = make_config("fedncf", preset_settings("fedncf", "paper", "any"))
+    assert (paper.sends, paper.local_epochs, paper.row_average) == ("change", 2, True)
+    assert make_config("fedncf", preset_settings("fedncf", "one-step", "any")).sends == "gradient"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"sends": "change", "loss": "mean", "server-lr": 0.1},
+            "sends=change makes no use of loss, server-lr; leave it out, and start from "
+            "preset paper",
+        ),
+        (
+            {"local-epochs": 3, "row-average": False},
+            "sends=gradient makes no use of local-epochs, row-average; leave it out, and start "
+            "from preset one-step or tuned",
+        ),
+    ],
+)
+def test_settings_of_the_other_way_to_train_fedncf_are_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_config("fedncf", settings)
 
 
 def test_unknown_preset_is_refused() -> None:

@@ -113,3 +113,13 @@ def test_what_is_put_back_is_what_was_taken() -> None:
     put(rows, block, some + block.total.unsqueeze(-1))
     changed = (rows != before).any(-1)
     assert torch.equal(changed, group.valid)
+
+
+def test_what_else_is_held_of_a_user_makes_groups_smaller() -> None:
+    """Two users of 25 columns fit in 60 rows, but not with 16 rows more for each."""
+    widths = {}
+    for beside in (0, 16):
+        groups = minibatches(interactions(), 1000).groups(60, torch.float64, CPU, beside)
+        widths[beside] = [tuple(group.items.shape) for group in groups]
+    assert widths[0][5:] == [(1, 31), (2, 25), (1, 5)]
+    assert widths[16][5:] == [(1, 31), (1, 25), (1, 17), (1, 5)]

@@ -44,12 +44,14 @@ class Sizes(InProcessGrid):
         return reply
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, "fedncf:change"])
 def test_all_rows_compute_what_the_touched_rows_do(
     federation: Callable[..., Any], small_data: Dataset, name: str
 ) -> None:
+    name, _, sends = name.partition(":")
     known = {field.name for field in fields(ALGORITHMS[name].config_class)}
     settings = {key: value for key, value in SETTINGS.items() if key in known}
+    settings |= {"sends": sends} if sends else {}
     runs = [
         federation(small_data, name, nodes=3, upload=upload, **settings)
         for upload in ("rows", "dense")

@@ -152,6 +152,11 @@ class Algorithm(ABC, Generic[ConfigT]):
         self.dtype = DTYPES[config.dtype]
 
     @classmethod
+    def variant(cls, config: Config) -> "type[Algorithm[Any]]":
+        """The class that computes with these settings; by default this one."""
+        return cls
+
+    @classmethod
     def search_for(cls, config: Config) -> Mapping[str, tuple[Scalar, ...]]:
         """What to tune around these settings; by default `search`."""
         return cls.search
@@ -165,6 +170,11 @@ class Algorithm(ABC, Generic[ConfigT]):
     @abstractmethod
     def init_private(self, keys: Keys) -> State:
         """Private state of users with these keys, stacked (U, ...); a function of seed and key."""
+
+    @property
+    def row_wise(self) -> bool:
+        """Whether an item row is averaged over those who touched it, not over all users."""
+        return False
 
     @cached_property
     def private_template(self) -> State:
@@ -354,7 +364,7 @@ def refuse_individual(algorithm: Algorithm[Any] | type[Algorithm[Any]], config: 
         )
 
 
-def refuse_averaging(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> None:
+def refuse_averaging(algorithm: Algorithm[Any]) -> None:
     """Refuse what a strategy of Flower's own, which averages weights, cannot run.
 
     Raises
@@ -366,4 +376,10 @@ def refuse_averaging(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> None:
         raise ConfigError(
             f"{algorithm.name} needs each user's own update and sends tables to single users; "
             "Flower's strategies average weights: use FedRecStrategy"
+        )
+    if algorithm.row_wise:
+        raise ConfigError(
+            f"{algorithm.name} with row-average takes the mean of a row over the users who touched "
+            "it; Flower's strategies average whole tables: set row-average=false, or use "
+            "FedRecStrategy"
         )

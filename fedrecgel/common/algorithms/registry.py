@@ -77,4 +77,4 @@ def make_config(algorithm: str, settings: Mapping[str, Any] | None = None) -> Co
 
 def make_algorithm(config: Config, num_items: int) -> Algorithm[Any]:
     """The algorithm that a config belongs to."""
-    return algorithm_class(config.algorithm)(config, num_items)
+    return algorithm_class(config.algorithm).variant(config)(config, num_items)

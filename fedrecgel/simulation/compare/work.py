@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.client.store import load_ranks
+from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import FedRecError, RunError
 from fedrecgel.server.run_folder import CONFIG
@@ -81,7 +82,9 @@ class _Cost:
 
 
 def _run(cell: Cell, data: Dataset, folder: Path, on_round: OnRound) -> Result:
-    settings: dict[str, Any] = {**cell.settings, "seed": cell.seed}
+    # Every setting is given: no preset decides anything.
+    whole = make_config(cell.name, {**cell.settings, "seed": cell.seed})
+    settings: dict[str, Any] = dict(whole.to_flat())
     begun = (folder / CONFIG).is_file()
     for resume in (True, False) if begun else (False,):
         try:
@@ -89,7 +92,7 @@ def _run(cell: Cell, data: Dataset, folder: Path, on_round: OnRound) -> Result:
                 data,
                 folder,
                 algorithm=cell.name,
-                preset="paper",  # the defaults; all that differs from them is in the cell
+                preset="paper",
                 log="none",
                 on_round=on_round,
                 resume=resume,

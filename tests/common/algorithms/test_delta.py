@@ -46,6 +46,23 @@ def test_a_rate_that_is_too_high_is_named(name: str) -> None:
         algorithm.block_update(Download(server.shared), private, data, 1)
 
 
+@pytest.mark.parametrize(("name", "more"), [("fedmf", {}), ("fedncf", {"sends": "change"})])
+def test_rows_that_nobody_touched_stay_as_they_are(name: str, more: dict[str, str]) -> None:
+    """Averaged over those who touched them, none; `upload=dense` has them as zeros."""
+    settings = {"row_average": True, "num_negatives": 0, "embedding_dim": 2, **more}
+    algorithm: Any = make_algorithm(make_config(name, settings), 4)
+    data = Interactions(np.array([0, 2, 2]), np.array([0, 2, 3]), user_keys(["a", "b"]), 4)
+    server, private = algorithm.init_server(), algorithm.init_private(data.keys)
+    before = server.shared["items"].clone()
+    update, _ = algorithm.block_update(Download(server.shared), private, data, 1)
+    algorithm.aggregate(server, {-1: update.dense_rows(4)}, 1)
+    moved = (server.shared["items"] != before).any(1)
+    assert moved.tolist() == [True, False, True, False]
+    assert server.shared["touched"].flatten().tolist() == [1, 0, 2, 0]
+    change = update.rows["items"][1] / torch.tensor([[1.0], [2.0]])
+    torch.testing.assert_close((server.shared["items"] - before)[[0, 2]], change)
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_may_be_searched_are_settings_that_the_algorithm_has(name: str) -> None:
     """U082: every value on its own makes a valid config, and the paper is named."""

@@ -16,8 +16,8 @@ from fedrecgel.simulation.compare.plan import (
 
 def test_all_stands_for_every_algorithm_and_nothing_is_compared_twice():
     assert [row.algorithm for row in entries(["all"])] == list(ALGORITHMS)
-    named = entries(["fedncf", "fedncf:tuned", "fedncf:paper"])
-    assert [row.label for row in named] == ["fedncf", "fedncf:paper"]
+    named = entries(["fedncf", "fedncf:tuned", "fedncf:paper", "fedncf:one-step"])
+    assert [row.label for row in named] == ["fedncf", "fedncf:paper", "fedncf:one-step"]
 
 
 @pytest.mark.parametrize("names", [["fedncv"], ["fedncf:best"], []])
@@ -34,6 +34,14 @@ def test_the_first_trial_is_the_start_and_every_algorithm_gets_the_same_budget(n
     assert len(trials) == len({str(trial.to_flat()) for trial in trials}) == 6
     assert draw_trials(config, 3) == trials[:3]  # a larger budget tries the same rows first
     assert draw_trials(config, 1) == [config]
+
+
+def test_fedncf_is_searched_by_the_settings_of_its_way_to_train():
+    for preset, wanted in (("paper", "local_epochs"), ("one-step", "private_steps")):
+        trials = draw_trials(start(Entry("fedncf", preset), {}), 8)
+        assert len({getattr(trial, wanted) for trial in trials}) > 1
+    with pytest.raises(ConfigError, match="preset one-step is fedncf's"):
+        start(Entry("fedmf", "one-step"), {})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
