@@ -9,11 +9,15 @@ the item table and the network are shared. Setting ``sends`` says how it is trai
     touches, together with its vectors, over minibatches for two epochs, and sends copy minus
     download. The server adds to each item row the mean change over the users who touched it (the
     paper's "MF averaging"; ``row-average=false``: over all users of the round) and to the network
-    the mean change over all users. There is no official code. The settings here (Adam, minibatches
-    of 64, two epochs, four negatives) are those that a public re-implementation says to have from
-    the paper. The moments of Adam are fresh in every participation: those of the copies belong to
-    weights that are thrown away, and the private vectors are stepped with them as one model. The
-    paper's secure aggregation of the sums is not here.
+    the mean change over all users. The paper's secure aggregation of the sums is not here.
+
+    There is no official code. Adam, minibatches of 64, two epochs and four negatives are what a
+    public re-implementation says to have from the paper; SGD would need a rate for each of vectors,
+    rows and network, which start at different scales. The moments of Adam are fresh in every
+    participation: those of the copies belong to weights that are thrown away, and the private
+    vectors are stepped with them as one model. The rate of the preset, 0.01, was chosen on the
+    validation items of ML-100K with a tenth of the users in a round: NDCG@10 among 99 is 0.271
+    after 15 rounds, and 0.215, 0.216 and 0.270 with 0.001 (the re-implementation's), 0.003, 0.03.
 
 ``gradient`` (presets ``one-step`` and ``tuned``)
     As FedRecGEL's authors compare with it: `fedrecgel.common.algorithms.gradient`, one gradient for
@@ -46,6 +50,7 @@ CITATION = (
     "242, 2022, arXiv 2106.04405"
 )
 OF_CHANGE = ("local_epochs", "batch_size", "row_average")
+"""Settings that ``sends=gradient`` makes no use of."""
 OF_GRADIENT = (
     "loss",
     "unknown_weight",
@@ -57,6 +62,7 @@ OF_GRADIENT = (
     "item_weight_decay",
     "average",
 )
+"""Settings that ``sends=change`` makes no use of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +135,7 @@ class LocalFedNCF(ChangeAlgorithm[FedNCFConfig]):
     config_class: ClassVar[type[Config]] = FedNCFConfig
     scored_with: ClassVar[str] = FedNCF.scored_with
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
-        "local-lr": (0.001, 0.003, 0.01),
+        "local-lr": (0.003, 0.01, 0.03),
         "init-std": (0.01, 0.1),
         "local-epochs": (1, 2, 5),
         "row-average": (True, False),
