@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Sample = tuple[int, float]
 """Item and label."""
 
-TRAIN = [[0, 1, 1], [2], [7, 0, 2, 2, 4]]  # two of them have an item twice
+TRAIN = [[2, 1, 1], [2], [7, 0, 2, 2, 4]]  # two of them have an item twice
 NEGATIVES = 2
 KEYS = user_keys(["a", "b", "c"])
 ITEMS, SEED = 12, 4

@@ -159,37 +159,42 @@ def test_the_elbow_is_farthest_from_the_line(values: list[float], place: int) ->
     assert elbow(torch.tensor(values, dtype=torch.float64)) == place
 
 
-def kinds_of_tables(initial: Array) -> Array:
-    """(6, M, d) what six users send.
-
-    Rows of even items are around (9, 0, 0, 0), of odd ones around (-9, 0, 0, 0). In even items the
-    users 0, 2, 4 differ from 1, 3, 5, in odd ones 0, 1, 2 from 3, 4, 5; in the mean over the users
-    both differences are gone.
-    """
-    tables = numbers(6, ITEMS, SIZE, step=3, scale=0.1)
-    for user in range(6):
-        for item in range(ITEMS):
-            kind = user % 2 if item % 2 == 0 else user // 3
-            tables[user, item, 0] += 9.0 if item % 2 == 0 else -9.0
-            tables[user, item, 1] += 6.0 if kind == 0 else -6.0
-    return tables - initial
+def group_of(tables: Array, anchor: int, items: list[int]) -> list[int]:
+    """From the user most like the anchor in these items, who is the anchor, down to the elbow."""
+    similar = []
+    for table in tables:
+        pairs = [(tables[anchor, i], table[i]) for i in items]
+        similar.append(sum(a @ b / math.sqrt((a @ a) * (b @ b)) for a, b in pairs))
+    order = sorted(range(len(tables)), key=lambda user: -similar[user])
+    ranked = np.array(similar)[order]
+    chord = ranked[0] + (ranked[-1] - ranked[0]) * np.arange(len(order)) / (len(order) - 1)
+    return sorted(order[: int(np.argmax(np.abs(ranked - chord))) + 1])
 
 
 @pytest.mark.parametrize("round", [1, 2, 3, 4])
 def test_the_server_gives_a_group_its_mean_table(round: int) -> None:
-    """The group is the anchor's kind of users, by the items of the cluster that is drawn."""
-    algorithm = algorithm_of(clusters=2)
+    """Even items have a first number around 9, odd ones around -9: the clusters of the mean table.
+
+    Of two items of each user, other ones, it is the other way round, so no user's table has them.
+    """
+    tables = numbers(6, ITEMS, SIZE, step=11, scale=6.0)
+    for user in range(6):
+        for item in range(ITEMS):
+            tables[user, item, 0] += 9.0 if (item % 2 == 0) != (item // 2 == user) else -9.0
+    # What is sent is a table less the initial one, which is large here and without clusters.
+    algorithm = algorithm_of(clusters=2, init_std=20.0)
     server = algorithm.init_server()
-    sent = kinds_of_tables(algorithm.initial.numpy())
+    sent = tables - algorithm.initial.numpy()
     updates = {user: change_of(table, "table") for user, table in enumerate(sent)}
     algorithm.aggregate(server, updates, round)
     labels = server.shared["labels"].tolist()
     assert sorted(set(labels)) == [0, 1]
     assert all(label == labels[item % 2] for item, label in enumerate(labels))
     anchor = int(integers(mix("anchor", SEED, round), 6))
-    even = labels[0] == int(integers(mix("cluster", SEED, round), 2))
-    kinds = [user % 2 if even else user // 3 for user in range(6)]
-    group = [user for user in range(6) if kinds[user] == kinds[anchor]]
+    first = labels.index(int(integers(mix("cluster", SEED, round), 2)))
+    group = group_of(tables, anchor, list(range(first, ITEMS, 2)))
+    assert 1 < len(group) < 6
+    assert group != group_of(tables, anchor, list(range(1 - first, ITEMS, 2)))
 
     download = algorithm.download(server, torch.arange(7))
     assert download.which is not None
