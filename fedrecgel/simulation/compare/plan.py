@@ -33,6 +33,7 @@ __all__ = [
     "check_settings",
     "draw_trials",
     "entries",
+    "foreign_module",
     "given_to",
     "refuse_unreachable",
     "start",
@@ -183,7 +184,7 @@ def typed(rows: Sequence[Entry], settings: Mapping[str, Any]) -> dict[str, Scala
 def refuse_unreachable(rows: Sequence[Entry]) -> None:
     """Refuse an algorithm of the running program itself, which no other process can import."""
     for row in rows:
-        if algorithm_class(row.algorithm).__module__ == "__main__":
+        if foreign_module(row.algorithm) == "__main__":
             raise ConfigError(
                 f"algorithm '{row.algorithm}' is defined in the program itself; put it into a "
                 "module of its own and import that: other processes train it"
@@ -257,17 +258,23 @@ def changed(config: Config) -> dict[str, Scalar]:
     return {name: value for name, value in config.to_flat().items() if value != defaults[name]}
 
 
+def foreign_module(algorithm: str) -> str:
+    """The module of an algorithm that is not of this package; "" for ours."""
+    module = algorithm_class(algorithm).__module__
+    return "" if module.startswith("fedrecgel.") else module
+
+
 def _known(algorithm: str) -> set[str]:
     return {kebab(name) for name in algorithm_class(algorithm).config_class.__dataclass_fields__}
 
 
 def _code_of_others(algorithm: str) -> str:
     """A hash of the file of an algorithm that is not of this package: its version is not ours."""
-    found = algorithm_class(algorithm)
-    if found.__module__.startswith("fedrecgel."):
+    module = foreign_module(algorithm)
+    if not module:
         return ""
     try:
-        source = inspect.getsource(sys.modules[found.__module__])
+        source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError, KeyError):
         return ""
     return f", code {hashlib.sha256(source.encode()).hexdigest()[:16]}"

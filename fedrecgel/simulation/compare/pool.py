@@ -16,8 +16,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
-from fedrecgel.common.algorithms.registry import algorithm_class
-from fedrecgel.simulation.compare.plan import Cell
+from fedrecgel.simulation.compare.plan import Cell, foreign_module
 from fedrecgel.simulation.compare.store import Outcome, Store
 
 __all__ = ["Job", "Limit", "Pool"]
@@ -113,7 +112,7 @@ class Pool:
         worker.job, worker.elapsed = job, 0.0
         worker.first, worker.rounds, worker.at = None, 0, 0.0
         order = {"cell": job.cell.to_json(), "data": str(job.data), "store": str(self.store.folder)}
-        order["module"] = _module_of_others(job.cell)
+        order["module"] = "" if job.cell.kind == "reference" else foreign_module(job.cell.name)
         assert worker.process.stdin is not None
         with suppress(OSError):  # it has died: its reader says so
             worker.process.stdin.write(json.dumps(order) + "\n")
@@ -216,14 +215,6 @@ class Pool:
 def _path() -> str:
     """What this process can import, for others: it may have been told so after it began."""
     return os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-
-
-def _module_of_others(cell: Cell) -> str:
-    """The module of an algorithm that a program has registered, which a worker must import; ""."""
-    if cell.kind == "reference":
-        return ""
-    module = algorithm_class(cell.name).__module__
-    return "" if module.startswith("fedrecgel.") else module
 
 
 def too_long(late: dict[str, Any]) -> str:
