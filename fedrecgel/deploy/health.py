@@ -14,6 +14,19 @@ TIMEOUT = 2.5
 """Seconds to wait for an answer."""
 
 
+def _connected(address: str, ca: str, timeout: float, *protocols: str) -> ssl.SSLSocket:
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=ca)
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    plain = socket.create_connection((host, int(port)), timeout)
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
+
+
 def answer(address: str, ca: str, timeout: float = TIMEOUT) -> str:
     """Status of the answer to ``GET /health``, such as ``200``.
 
@@ -22,13 +35,8 @@ def answer(address: str, ca: str, timeout: float = TIMEOUT) -> str:
     OSError
         When nothing answers, or cannot be trusted.
     """
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=ca)
     request = f"GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    with (
-        socket.create_connection((host, int(port)), timeout) as plain,
-        context.wrap_socket(plain, server_hostname=host) as tls,
-    ):
+    with _connected(address, ca, timeout) as tls:
         tls.sendall(request.encode())
         return tls.recv(64).decode(errors="replace").partition(" ")[2][:3]
 
@@ -41,14 +49,7 @@ def serves(address: str, ca: str, service: str, timeout: float = TIMEOUT) -> boo
     OSError
         As `answer`.
     """
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=ca)
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((host, int(port)), timeout) as plain,
-        context.wrap_socket(plain, server_hostname=host) as tls,
-        tls.makefile("rb") as replies,
-    ):
+    with _connected(address, ca, timeout, "h2") as tls, tls.makefile("rb") as replies:
         tls.sendall(_call(address, service))
         while len(head := replies.read(9)) == 9:
             kind, body = head[3], replies.read(int.from_bytes(head[:3], "big"))
