@@ -80,9 +80,8 @@ class Session:
             refuse_replacing(out, dataset.path)
         folder = RunFolder.open(out) if resume else None
         if folder is not None:
-            read_checkpoints(
-                folder.path
-            )  # what cannot be gone on with is said before anything starts
+            # What cannot be gone on with is said before anything starts.
+            read_checkpoints(folder.path)
         head = folder.read_json(CONFIG) if folder is not None else {}
         if folder is not None and dataset is not None:
             _refuse_other_data(head, dataset, folder)
