@@ -4,6 +4,7 @@ Everything that a user, a file, a message or a node can cause is one of these::
 
     FedRecError
     +-- ConfigError       a setting: unknown name, wrong type, out of range, impossible combination
+        +-- TooLargeError  a run that would need more memory, disk or larger messages than may be
     +-- DataError         an interaction file or a prepared data set
     +-- RunError          a run folder or private store: missing, damaged, of something else, in use
     +-- DeployError       a deployment: certificates, keys, processes that do not start or answer
@@ -23,6 +24,10 @@ class FedRecError(Exception):
 
 class ConfigError(FedRecError):
     """A setting is unknown, of the wrong type, out of range or contradicts another."""
+
+
+class TooLargeError(ConfigError):
+    """A run would need more memory or disk, or larger messages, than there are or than it may."""
 
 
 class DataError(FedRecError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedrecgel.common.algorithms.registry import make_algorithm
 from fedrecgel.common.config import Config
-from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.errors import TooLargeError
 from fedrecgel.common.state import size_of
 
 MESSAGE_LIMIT = 1 << 30
@@ -74,17 +74,17 @@ class MessageSizes:
 
         Raises
         ------
-        ConfigError
+        TooLargeError
             With the size and the limit.
         """
         if self.down > MESSAGE_LIMIT:
-            raise ConfigError(
+            raise TooLargeError(
                 f"the shared tensors of {self.num_items:,} items take {_bytes(self.down)} a "
                 f"message, more than {_bytes(MESSAGE_LIMIT)}; lower embedding-dim, or keep fewer "
                 "items when preparing the data"
             )
         if self.per_user and self._each * users > MESSAGE_LIMIT:
-            raise ConfigError(
+            raise TooLargeError(
                 f"each user's own update travels, and {users:,} users on a node take "
                 f"{_bytes(self._each * users)} a message, more than {_bytes(MESSAGE_LIMIT)}; use "
                 f"at least {-(-self._each * users // MESSAGE_LIMIT)} times as many nodes, or a "
@@ -131,12 +131,12 @@ def refuse_memory(config: Config, num_users: int, num_items: int) -> None:
 
     Raises
     ------
-    ConfigError
+    TooLargeError
         With the estimate.
     """
     needed = make_algorithm(config, num_items).server_bytes(num_users)
     if needed > config.memory_limit * 1e9:
-        raise ConfigError(
+        raise TooLargeError(
             f"the server of {config.algorithm} would keep {_bytes(needed)} for {num_users:,} users "
             f"and {num_items:,} items, more than memory-limit={config.memory_limit:g} GB; raise "
             "it, lower embedding-dim, or choose an algorithm that adds updates"
@@ -157,7 +157,7 @@ def refuse_disk(config: Config, num_users: int, num_items: int, folder: Path) ->
 
     Raises
     ------
-    ConfigError
+    TooLargeError
         With the estimate.
     """
     needed = STATES_KEPT * private_bytes(config, num_users, num_items)
@@ -165,7 +165,7 @@ def refuse_disk(config: Config, num_users: int, num_items: int, folder: Path) ->
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise ConfigError(
+        raise TooLargeError(
             f"the private store of {config.algorithm} would take about {_bytes(needed)} for "
             f"{num_users:,} users and {num_items:,} items, and {folder} has {_bytes(free)} free; "
             "lower embedding-dim, or choose another disk or algorithm"

@@ -38,7 +38,7 @@ class Outcome:
         Why it failed, or why it is infeasible; one line.
     values
         ``result`` of a seed or reference; ``score`` of a trial; ``seconds_per_round``, ``rounds``
-        and ``estimate`` (seconds) of one that takes too long.
+        and ``estimate`` (seconds) of one that takes too long; nothing of one that does not fit.
     """
 
     status: Status
@@ -81,7 +81,7 @@ class Store:
             if told["format"] != FORMAT or told["status"] not in get_args(Status):
                 return None
             outcome = Outcome(told["status"], told["line"], dict(told["values"]))
-            if outcome.status == "infeasible":
+            if outcome.status == "infeasible" and outcome.values:
                 float(outcome.values["estimate"])
             if outcome.status != "done":
                 return outcome

@@ -249,7 +249,7 @@ def _kept(store: Store, job: Job, limit: Limit, again: bool) -> Outcome | None:
     found = store.read(job.cell)
     if found is None or not again or found.status == "done":
         return found
-    if found.status == "failed":
-        return None  # perhaps for want of memory, or of a library that is there by now
+    if found.status == "failed" or not found.values:
+        return None  # perhaps for want of memory, disk, or of a library that is there by now
     enough = limit.seconds is None or limit.seconds >= found.values["estimate"]
     return None if enough else found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedrecgel.client.store import load_ranks
 from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import FedRecError, RunError
+from fedrecgel.common.errors import FedRecError, RunError, TooLargeError
 from fedrecgel.server.run_folder import CONFIG
 from fedrecgel.simulation.central.tuned import Reference, references
 from fedrecgel.simulation.compare.plan import Cell
@@ -49,6 +49,8 @@ def make(cell: Cell, data: Dataset, store: Store, on_round: OnRound) -> Outcome:
             result = _run(cell, data, store.work(cell), cost)
             values = {**_short(result.values), "cpu_per_round": cost.per_round}
             outcome, ranks = Outcome("done", values={"result": values}), _ranks(result)
+    except TooLargeError as error:
+        outcome = Outcome("infeasible", str(error))
     except FedRecError as error:
         outcome = Outcome("failed", str(error))
     except MemoryError:

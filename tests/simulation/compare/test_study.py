@@ -206,6 +206,27 @@ def test_an_error_of_a_cell_is_its_outcome(small_data, tmp_path, monkeypatch):
         assert made == store.read(cell) == Outcome("failed", line)
 
 
+def test_what_does_not_fit_is_infeasible_with_its_estimate_and_made_once_it_fits(
+    small_data, tmp_path, monkeypatch
+):
+    """GPFedRec's server keeps a table of each user, here of more bytes than the limit of one."""
+    limits = {"memory-limit": 1e-9}
+    cell = Cell("seed", "gpfedrec", "memory", small_data.hash, limits=limits)
+    outcome = make(cell, small_data, Store.open(tmp_path), lambda line: None)
+    assert outcome == Store.open(tmp_path).read(cell)
+    assert outcome.status == "infeasible"
+    assert "the server of gpfedrec would keep" in outcome.line
+    command = ["compare", "--data", str(small_data.path), "--out", str(tmp_path / "out")]
+    command += ["--algorithms", "gpfedrec", "--references", "none", "--seeds", "1", "--budget", "1"]
+    command += ["--rounds", "1", "--workers", "1", "--set", "evaluate-every=1", "--set"]
+    assert main([*command, "memory-limit=1e-9"]) == 0
+    row = Comparison.open(tmp_path / "out").row("memory", "gpfedrec")
+    assert row["status"] == "infeasible"
+    assert main([*command, "memory-limit=4"]) == 0
+    row = Comparison.open(tmp_path / "out").row("memory", "gpfedrec")
+    assert row["status"] == "done"
+
+
 def cell_of(out, name, kind):
     """The first such cell of a finished comparison, and its store."""
     folder = sorted(out.glob(f"cells/memory-{name}-{kind}-*"))[0]
