@@ -236,7 +236,7 @@ def train_alone(
     tables = first.repeat(data.num_users, 1, 1)
     curve = Curve()
     for number in range(1, rounds + 1):
-        minibatches = algorithm.minibatches(data, number)
+        minibatches = algorithm.config.minibatches(data, number)
         for group in minibatches.groups(0, algorithm.dtype, torch.device("cpu")):
             users = torch.from_numpy(group.users)[:, None]
             rows = tables[users, group.items]

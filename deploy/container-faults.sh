@@ -11,14 +11,20 @@ begin() { # begin NAME ROUNDS [SETTING...]: a run in the background in which all
     running=$!
 }
 
-await() { # await PATTERN [SECONDS]: until the run has said it
-    local left=$((2 * ${2:-300}))
-    until grep -qE "$1" "$said"; do
-        kill -0 "$running" 2>/dev/null || fail "the run ended before it said '$1': $(tail -3 "$said")"
-        [ $((left -= 1)) -gt 0 ] || fail "the run has not said '$1' in time: $(tail -3 "$said")"
+await() { # await WHAT COMMAND...: until the command succeeds on what the run has said
+    local left=600 # half seconds
+    until "${@:2}"; do
+        kill -0 "$running" 2>/dev/null || fail "the run ended before $1: $(tail -3 "$said")"
+        [ $((left -= 1)) -gt 0 ] || fail "not in time: $1: $(tail -3 "$said")"
         sleep 0.5
     done
 }
+has_said() { grep -qE "$1" "$said"; }
+all_trained_after() { # all_trained_after N: in a round after the N-th, whose number is `full`
+    full=$(sed -nE 's/^round ([0-9]+)\/.* users 200( .*|$)/\1/p' "$said" | tail -1)
+    [ "${full:-0}" -gt "$1" ]
+}
+everybody() { await "all users trained in a round after round $1" all_trained_after "$1"; }
 
 told() { grep -E '^(round|error|site-|[0-9,]+ (users|nodes)|the run)|waiting' "$said" || true; }
 
@@ -62,32 +68,31 @@ goes_and_returns() { # goes_and_returns SITE ROUND COMMAND: its SuperNode, by a 
     local before
     before=$(states "$1" "$2")
     "$3" "$1"
-    await "$1 is away"
+    await "$1 was said to be away" has_said "$1 is away"
     same "$1 away" "$before" "$(states "$1" "$2")"
-    await "$1 is back"
+    await "$1 was said to be back" has_said "$1 is back"
     last=$(grep -cE '^round' "$said")
 }
 replaced() { killed "$1"; replace "$1"; }
 
 step "faults: a SuperNode crashes, and its restart policy brings a replacement"
 begin crashed 30
-await '^round 1/'
-goes_and_returns site-1 1 crash
+everybody 0
+goes_and_returns site-1 "$full" crash
 
 step "faults: docker kill of another, and a replacement started by hand"
-await "^round $((last + 1))/.* users 200"
-goes_and_returns site-2 $((last + 1)) replaced
+everybody "$last"
+goes_and_returns site-2 "$full" replaced
 
 step "faults: docker kill of the executor of a site's app, and a replacement"
-await "^round $((last + 1))/.* users 200"
-before=$(states site-1 $((last + 1)))
+everybody "$last"
+before=$(states site-1 "$full")
 replaced site-1-app
+same "site-1-app replaced" "$before" "$(states site-1 "$full")" # before later rounds push it out
 well site-1-app
-same "site-1-app replaced" "$before" "$(states site-1 $((last + 1)))"
-last=$(grep -cE '^round' "$said")
 
 step "faults: the SuperLink is restarted"
-await "^round $((last + 2))/.* users 200"
+everybody $((full + 1)) # a round or two after it
 "${compose[@]}" restart superlink 2>/dev/null
 well superlink
 if wait "$running"; then
@@ -101,7 +106,7 @@ fi
 
 step "faults: docker kill of the server app's executor, and the run resumed"
 begin resumed 4 evaluate-every=1
-await '^round 2/'
+await "the second round" has_said '^round 2/'
 before=$(states site-1 2)
 killed server-app
 ! wait "$running" || fail "the run was not told to have failed"

@@ -34,3 +34,15 @@ def uniform_vector(size: int, bound: float, seed: int, name: str) -> Tensor:
     """(size,) float64, each entry uniform in (-bound, bound)."""
     draws = uniform(mix(name, seed, np.arange(size)))
     return torch.from_numpy(bound * (2.0 * draws - 1.0))
+
+
+def affine_layers(users: int, size: int, seed: int) -> dict[str, Tensor]:
+    """``weight`` (U, size) and ``bias`` (U, 1) float64, the same for all users.
+
+    Uniform as of a linear layer of PyTorch with one output.
+    """
+    weight, bias = (
+        uniform_vector(width, size**-0.5, seed, name)
+        for name, width in (("weight", size), ("bias", 1))
+    )
+    return {"weight": weight.repeat(users, 1), "bias": bias.repeat(users, 1)}

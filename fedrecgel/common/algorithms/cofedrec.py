@@ -26,7 +26,6 @@ Members' tables become V_s; everybody else keeps their own. The mean table is ne
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -36,11 +35,11 @@ from torch.nn.functional import normalize
 
 from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.delta import LocalConfig
-from fedrecgel.common.algorithms.per_user import PerUserAlgorithm, minibatches
+from fedrecgel.common.algorithms.per_user import PerUserAlgorithm
 from fedrecgel.common.algorithms.view import ScoresView
 from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys, integers, mix
-from fedrecgel.common.initial import normal_table, uniform_vector
+from fedrecgel.common.initial import affine_layers
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.kmeans import kmeans
 from fedrecgel.common.minibatches import Group, put, take
@@ -103,30 +102,20 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
             uploaded=frozenset({"table"}),
         )
 
-    @cached_property
-    def initial(self) -> Tensor:
-        """(M, d) everybody's table before they train; both sides know it."""
-        config = self.config
-        size = (self.num_items, config.embedding_dim)
-        return normal_table(*size, config.init_std, config.seed, "items").to(self.dtype)
-
     def init_server(self) -> ServerState:
         """See `Algorithm.init_server`: no item has a cluster yet."""
         return ServerState({"labels": torch.full((self.num_items,), -1)})
 
     def init_private(self, keys: Keys) -> State:
         """See `Algorithm.init_private`: the same for all users, as published."""
-        size, seed, users = self.config.embedding_dim, self.config.seed, len(keys)
-        weight = uniform_vector(size, size**-0.5, seed, "weight").to(self.dtype)
-        bias = uniform_vector(1, size**-0.5, seed, "bias").to(self.dtype)
+        config, users, size = self.config, len(keys), self.config.embedding_dim
         table = torch.zeros((users, self.num_items, size), dtype=self.dtype)
-        return {"weight": weight.repeat(users, 1), "bias": bias.repeat(users, 1), "table": table}
+        return {**self.cast(affine_layers(users, size, config.seed)), "table": table}
 
     @property
     def addressed_template(self) -> State:
         """See `Algorithm.addressed_template`."""
-        size = (self.num_items, self.config.embedding_dim)
-        return {"group": torch.zeros(size, dtype=self.dtype)}
+        return {"group": torch.zeros_like(self.initial)}
 
     # --- client ------------------------------------------------------------------------------
 
@@ -141,7 +130,7 @@ class CoFedRec(PerUserAlgorithm[CoFedRecConfig]):
         same = _same_cluster(labels[sample]).to(device)
         result = {name: torch.empty_like(value) for name, value in private.items()}
         updates = [Update()] * data.num_users
-        batches = minibatches(self.config, data, round, whole=True)
+        batches = self.config.minibatches(data, round, whole=True)
         for group in batches.groups(self.config.block_size, self.dtype, device):
             users = torch.from_numpy(group.users)
             own = move(take_users(private, users), device)

@@ -39,13 +39,35 @@ class MinibatchConfig(Config):
     local_epochs: int = setting(1, "passes over a user's samples in a round", low=1)
     batch_size: int = setting(256, "samples in a minibatch", low=1)
 
+    def minibatches(self, data: Interactions, round: int, *, whole: bool = False) -> Minibatches:
+        """The users' samples of a round; ``whole`` as in `Minibatches`."""
+        return Minibatches(
+            data,
+            num_negatives=self.num_negatives,
+            size=self.batch_size,
+            epochs=self.local_epochs,
+            seed=self.seed,
+            round=round,
+            whole=whole,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConfig(MinibatchConfig):
-    """Settings of algorithms whose clients step their own copy of an item table."""
+class TableConfig(Config):
+    """Settings of algorithms whose users all begin with one item table."""
 
     embedding_dim: int = setting(32, "size of the embeddings", low=1)
     init_std: float = setting(0.1, "standard deviation of initial embeddings", low=0)
+
+    def first_table(self, num_items: int, name: str = "items") -> Tensor:
+        """(M, d) the table before round 1, by its name; whoever knows the settings can draw it."""
+        return normal_table(num_items, self.embedding_dim, self.init_std, self.seed, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig(TableConfig, MinibatchConfig):
+    """Settings of algorithms whose clients step their own copy of an item table."""
+
     local_lr: float = setting(0.1, "learning rate of the private parameters", low=0)
     item_lr: float = setting(
         50.0,
@@ -171,7 +193,7 @@ class ChangeAlgorithm(Algorithm[ChangeConfigT]):
     ) -> tuple[Update, State]:
         """See `Algorithm.block_update`."""
         device = resolve_device(self.config.device)
-        batches = self.minibatches(data, round)
+        batches = self.config.minibatches(data, round)
         touched, place_of = np.unique(batches.items, return_inverse=True)
         shared = move(download.shared, device)
         table = shared[self.table]
@@ -208,18 +230,6 @@ class ChangeAlgorithm(Algorithm[ChangeConfigT]):
                 f"with {self.rates}"
             )
 
-    def minibatches(self, data: Interactions, round: int) -> Minibatches:
-        """The users' samples of a round."""
-        config = self.config
-        return Minibatches(
-            data,
-            num_negatives=config.num_negatives,
-            size=config.batch_size,
-            epochs=config.local_epochs,
-            seed=config.seed,
-            round=round,
-        )
-
 
 class DeltaAlgorithm(ChangeAlgorithm[DeltaConfigT]):
     """`ChangeAlgorithm` with local SGD; the table is all that is shared, ``items`` (M, d)."""
@@ -240,8 +250,5 @@ class DeltaAlgorithm(ChangeAlgorithm[DeltaConfigT]):
 
     def init_server(self) -> ServerState:
         """See `Algorithm.init_server`."""
-        config = self.config
-        table = normal_table(
-            self.num_items, config.embedding_dim, config.init_std, config.seed, self.table
-        )
+        table = self.config.first_table(self.num_items, self.table)
         return ServerState(self.cast({self.table: table, **self.no_counts}))

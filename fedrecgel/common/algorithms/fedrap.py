@@ -35,7 +35,7 @@ from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
 from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
-from fedrecgel.common.initial import normal_table, uniform_vector
+from fedrecgel.common.initial import affine_layers
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.minibatches import Group, put, take
 from fedrecgel.common.scorers.base import Block
@@ -118,9 +118,7 @@ class FedRAP(DeltaAlgorithm[FedRAPConfig]):
     @cached_property
     def first(self) -> Tensor:
         """(M, d) the personal table that every user begins with."""
-        config = self.config
-        size, std = config.embedding_dim, config.init_std
-        return normal_table(self.num_items, size, std, config.seed, "personal").to(self.dtype)
+        return self.config.first_table(self.num_items, "personal").to(self.dtype)
 
     def weights(self, round: int) -> tuple[float, float]:
         """``(lambda_t, mu_t)``."""
@@ -143,15 +141,12 @@ class FedRAP(DeltaAlgorithm[FedRAPConfig]):
 
     def init_private(self, keys: Keys) -> State:
         """See `Algorithm.init_private`: the same for all users, as published."""
-        size, seed, users = self.config.embedding_dim, self.config.seed, len(keys)
-        weight = uniform_vector(size, size**-0.5, seed, "weight").to(self.dtype)
-        bias = uniform_vector(1, size**-0.5, seed, "bias").to(self.dtype)
+        config, users, size = self.config, len(keys), self.config.embedding_dim
         return {
-            "weight": weight.repeat(users, 1),
-            "bias": bias.repeat(users, 1),
-            "personal": weight.new_zeros((users, self.capacity, size)),
+            **self.cast(affine_layers(users, size, config.seed)),
+            "personal": torch.zeros((users, self.capacity, size), dtype=self.dtype),
             "personal_items": torch.full((users, self.capacity), -1, dtype=torch.int32),
-            "personal_decay": weight.new_ones((users, 1)),
+            "personal_decay": torch.ones((users, 1), dtype=self.dtype),
         }
 
     def aggregate(self, server: ServerState, updates: dict[int, Update], round: int) -> None:

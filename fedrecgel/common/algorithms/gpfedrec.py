@@ -24,7 +24,6 @@ The last table of those who sit a round out stays in the graph. The published co
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -32,10 +31,10 @@ from torch import Tensor
 
 from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.delta import LocalConfig
-from fedrecgel.common.algorithms.per_user import PerUserAlgorithm, minibatches
+from fedrecgel.common.algorithms.per_user import PerUserAlgorithm
 from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
-from fedrecgel.common.initial import normal_table, normal_users
+from fedrecgel.common.initial import normal_users
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.minibatches import Group, put, take
 from fedrecgel.common.scorers.user_mlp import UserMLP, UserMLPView
@@ -115,13 +114,6 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
             addressed=frozenset({"neighbours"}),
         )
 
-    @cached_property
-    def initial(self) -> Tensor:
-        """(M, d) the item table before round 1; both sides know it."""
-        config = self.config
-        size = (self.num_items, config.embedding_dim)
-        return normal_table(*size, config.init_std, config.seed, "items").to(self.dtype)
-
     def init_server(self) -> ServerState:
         """See `Algorithm.init_server`."""
         return ServerState({"items": self.initial.clone()})
@@ -141,8 +133,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
     @property
     def addressed_template(self) -> State:
         """See `Algorithm.addressed_template`."""
-        size = (self.num_items, self.config.embedding_dim)
-        return {"neighbours": torch.zeros(size, dtype=self.dtype)}
+        return {"neighbours": torch.zeros_like(self.initial)}
 
     # --- client ------------------------------------------------------------------------------
 
@@ -157,7 +148,7 @@ class GPFedRec(PerUserAlgorithm[GPFedRecConfig]):
         which = download.rows(data.num_users)
         result = {name: torch.empty_like(value) for name, value in private.items()}
         updates = [Update()] * data.num_users
-        batches = minibatches(self.config, data, round)
+        batches = self.config.minibatches(data, round)
         for group in batches.groups(self.config.block_size, self.dtype, device):
             users = torch.from_numpy(group.users)
             own = move(take_users(private, users), device)

@@ -5,22 +5,28 @@ an algorithm uploads is said by `Tensors.sent`; ``server-sees=sum`` refuses it.
 """
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import ClassVar, Literal, TypeVar
 
+from torch import Tensor
+
 from fedrecgel.common.algorithms.base import Algorithm, Download
-from fedrecgel.common.algorithms.delta import LocalConfig
-from fedrecgel.common.config import Config
+from fedrecgel.common.algorithms.delta import TableConfig
 from fedrecgel.common.interactions import Interactions
-from fedrecgel.common.minibatches import Minibatches
 from fedrecgel.common.state import State, Update
 
-PerUserConfig = TypeVar("PerUserConfig", bound=Config)
+PerUserConfig = TypeVar("PerUserConfig", bound=TableConfig)
 
 
 class PerUserAlgorithm(Algorithm[PerUserConfig]):
     """One update for each user; `block_updates` computes them side by side."""
 
     reduce: ClassVar[Literal["sum", "per-user"]] = "per-user"
+
+    @cached_property
+    def initial(self) -> Tensor:
+        """(M, d) the item table before round 1; both sides know it."""
+        return self.config.first_table(self.num_items).to(self.dtype)
 
     @abstractmethod
     def block_updates(
@@ -38,18 +44,3 @@ class PerUserAlgorithm(Algorithm[PerUserConfig]):
         stacked = {name: value.unsqueeze(0) for name, value in private.items()}
         (update,), state = self.block_updates(Download(shared, own), stacked, data, round)
         return update, {name: value[0] for name, value in state.items()}
-
-
-def minibatches(
-    config: LocalConfig, data: Interactions, round: int, *, whole: bool = False
-) -> Minibatches:
-    """The users' samples of a round; ``whole`` as in `Minibatches`."""
-    return Minibatches(
-        data,
-        num_negatives=config.num_negatives,
-        size=config.batch_size,
-        epochs=config.local_epochs,
-        seed=config.seed,
-        round=round,
-        whole=whole,
-    )

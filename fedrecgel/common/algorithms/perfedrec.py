@@ -41,12 +41,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from fedrecgel.common.algorithms.base import Download, ServerState
+from fedrecgel.common.algorithms.delta import TableConfig
 from fedrecgel.common.algorithms.per_user import PerUserAlgorithm
 from fedrecgel.common.algorithms.view import ScoresView
 from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import Keys, mix, smallest, uniform, uniform_cohort
-from fedrecgel.common.initial import normal_table, normal_users
+from fedrecgel.common.initial import normal_users
 from fedrecgel.common.interactions import Interactions, Ints
 from fedrecgel.common.kmeans import kmeans
 from fedrecgel.common.minibatches import Group, Minibatches
@@ -56,13 +57,12 @@ from fedrecgel.common.state import State, Tensors, Update, move, resolve_device,
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerFedRecConfig(Config):
+class PerFedRecConfig(TableConfig):
     """Settings of PerFedRec."""
 
     algorithm: ClassVar[str] = "perfedrec"
 
     embedding_dim: int = setting(64, "size of the embeddings", low=1)
-    init_std: float = setting(0.1, "standard deviation of initial embeddings", low=0)
     num_negatives: int = setting(
         1, "negatives drawn for each positive, anew each round", low=0, high=1000
     )
@@ -129,10 +129,7 @@ class PerFedRec(PerUserAlgorithm[PerFedRecConfig]):
 
     def init_server(self) -> ServerState:
         """See `Algorithm.init_server`."""
-        config = self.config
-        size = (self.num_items, config.embedding_dim)
-        items = normal_table(*size, config.init_std, config.seed, "items")
-        return ServerState(self.cast({"items": items}))
+        return ServerState({"items": self.initial.clone()})
 
     def init_private(self, keys: Keys) -> State:
         """See `Algorithm.init_private`."""
@@ -145,8 +142,7 @@ class PerFedRec(PerUserAlgorithm[PerFedRecConfig]):
     @property
     def addressed_template(self) -> State:
         """See `Algorithm.addressed_template`."""
-        size = (self.num_items, self.config.embedding_dim)
-        return {"cluster": torch.zeros(size, dtype=self.dtype)}
+        return {"cluster": torch.zeros_like(self.initial)}
 
     # --- client ------------------------------------------------------------------------------
 

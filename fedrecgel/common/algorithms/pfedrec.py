@@ -29,7 +29,7 @@ from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
 from fedrecgel.common.config import Config, Scalar, setting
 from fedrecgel.common.hashing import Keys
-from fedrecgel.common.initial import uniform_vector
+from fedrecgel.common.initial import affine_layers
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.minibatches import Group, put, take
 from fedrecgel.common.state import State, Tensors
@@ -87,13 +87,11 @@ class PFedRec(DeltaAlgorithm[PFedRecConfig]):
 
     def init_private(self, keys: Keys) -> State:
         """See `Algorithm.init_private`: the same for all users, as published."""
-        size, seed, users = self.config.embedding_dim, self.config.seed, len(keys)
-        weight = uniform_vector(size, size**-0.5, seed, "weight").to(self.dtype)
-        bias = uniform_vector(1, size**-0.5, seed, "bias").to(self.dtype)
-        state = {"weight": weight.repeat(users, 1), "bias": bias.repeat(users, 1)}
+        config, users = self.config, len(keys)
+        state = self.cast(affine_layers(users, config.embedding_dim, config.seed))
         if self.capacity:
             state["own_items"] = torch.full((users, self.capacity), -1, dtype=torch.int32)
-            state["own_scores"] = weight.new_zeros((users, self.capacity))
+            state["own_scores"] = torch.zeros((users, self.capacity), dtype=self.dtype)
         return state
 
     def tune(self, group: Group, rows: Tensor, own: State, data: Interactions, round: int) -> Tuned:
