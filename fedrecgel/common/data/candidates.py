@@ -13,6 +13,8 @@ from fedrecgel.common.hashing import Keys, integers, mix
 
 _BLOCK = 4_096
 """Users handled side by side; no draw depends on it."""
+NUM_CANDIDATES = 99
+"""Items that a held-out one is ranked among, as in published tables."""
 
 
 def draw_candidates(
@@ -22,7 +24,7 @@ def draw_candidates(
     known_users: NDArray[np.integer],
     known_items: NDArray[np.integer],
     num_items: int,
-    num_candidates: int = 99,
+    num_candidates: int,
 ) -> NDArray[np.int32]:
     """Draw candidates for each user.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedrecgel.common.data.arrays import by_name
 from fedrecgel.common.data.build import build
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.filters import Minimum
 from fedrecgel.common.data.manifest import Manifest, library_versions
@@ -58,7 +59,7 @@ class Catalogue:
     name: str
     item_ids: NDArray[np.str_]
     seed: int = 0
-    num_candidates: int = 99
+    num_candidates: int = NUM_CANDIDATES
     min_interactions: int = DEFAULT_MINIMUM
     threshold: float | None = None
 

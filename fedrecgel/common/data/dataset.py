@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.arrays import ARRAYS, LISTS, Arrays, arrange, by_name
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.common.data.manifest import Manifest, arrays_hash, file_hash, read_manifest
 from fedrecgel.common.data.split import TEST, TRAIN, VALIDATION
 from fedrecgel.common.errors import DataError
@@ -197,7 +198,7 @@ def make_dataset(
     num_items: int,
     seed: int = 0,
     *,
-    num_candidates: int = 99,
+    num_candidates: int = NUM_CANDIDATES,
     user_ids: Sequence[str] | None = None,
 ) -> Dataset:
     """Build a small data set in memory from item indices.

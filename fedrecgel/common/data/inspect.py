@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrecgel.common.data.build import hashed_order
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.common.data.distributions import describe_counts
 from fedrecgel.common.data.files import stored
 from fedrecgel.common.data.findings import find_problems
@@ -39,7 +40,7 @@ def inspect(
     options: Options | None = None,
     *,
     threshold: float | None = None,
-    num_candidates: int = 99,
+    num_candidates: int = NUM_CANDIDATES,
     strict: bool = False,
 ) -> Inspection:
     """Read a source (anything that ``prepare`` takes) and describe it; nothing is written.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedrecgel.common.data.arrays import by_name
 from fedrecgel.common.data.build import build
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.data.files import stored
 from fedrecgel.common.data.known import KNOWN
@@ -38,7 +39,7 @@ def prepare(
     header: bool | None = None,
     threshold: float | None = None,
     strict: bool = False,
-    num_candidates: int = 99,
+    num_candidates: int = NUM_CANDIDATES,
     users: int = 1_000,
     items: int | None = None,
     interactions: float | None = None,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.common.data.filters import Minimum
 from fedrecgel.common.data.sources import Source
 from fedrecgel.common.data.split import SPLITS
@@ -26,7 +27,7 @@ class Rules:
     protocol: str = "default"
     seed: int = 0
     minimum: Minimum = field(default_factory=Minimum)
-    num_candidates: int = 99
+    num_candidates: int = NUM_CANDIDATES
     split: str = "leave-one-out"
     cut: str = DEFAULT_CUT
     share: float = DEFAULT_SHARE

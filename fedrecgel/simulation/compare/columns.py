@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrecgel.common.config import Scalar
+from fedrecgel.common.data.candidates import NUM_CANDIDATES
 from fedrecgel.simulation.compare.gather import METRICS
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "value_text",
 ]
 
-CANDIDATES = 99
 SURE = 0.05
 """Largest adjusted p that is marked."""
 
@@ -146,10 +146,10 @@ def _candidates(part: Mapping[str, Any]) -> str:
     """Said only where a small catalogue leaves fewer than the published 99."""
     told = part.get("candidates", {})
     fewest, most = told.get("fewest"), told.get("most")
-    if fewest is None or fewest >= CANDIDATES:
+    if fewest is None or fewest >= NUM_CANDIDATES:
         return ""
     many = f"{fewest} to {most}" if fewest < most else f"{most}"
-    return f"; sampled: among {many} items here, not {CANDIDATES}"
+    return f"; sampled: among {many} items here, not {NUM_CANDIDATES}"
 
 
 def foot(part: Mapping[str, Any]) -> list[str]:
