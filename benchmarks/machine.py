@@ -10,13 +10,15 @@ import flwr
 import numpy as np
 import torch
 
+from fedrecgel.common.processor import processor
+
 GIB = 2**30
 
 
 def describe() -> dict[str, str | int | float]:
     """Processor, memory and versions."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 1,
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB, 1),
         "load": round(os.getloadavg()[0], 2),
@@ -57,12 +59,3 @@ def peak() -> int:
         return most if platform.system() == "Darwin" else most * 1024
     # Linux hands a parent's ru_maxrss on to its children; this one is the process's own.
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown"

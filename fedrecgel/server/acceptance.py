@@ -81,6 +81,10 @@ def _norm(values: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(values, dtype=torch.float64))
 
 
+NORM_REASON = "norm far beyond the median"
+NORM_ADVICE = "; where all are refused training has diverged: lower its learning rates"
+
+
 class NormGuard:
     """Refuses updates whose norm is far beyond what is usual.
 
@@ -116,7 +120,7 @@ class NormGuard:
             norms = [norm_per_user(update) for update in updates]
             # A median of 0 says that nothing is learned, not that everything is suspicious.
             if max(norms) > limit > 0:
-                refuse(node_id, "norm far beyond the median")
+                refuse(node_id, NORM_REASON)
                 continue
             self._norms.extend(norms)
             yield node_id, updates

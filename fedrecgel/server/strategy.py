@@ -24,6 +24,7 @@ from fedrecgel.common.records import pack_state, unpack_state
 from fedrecgel.common.requests import Experiment
 from fedrecgel.common.sizes import message_sizes, refuse_memory
 from fedrecgel.common.state import State
+from fedrecgel.server.acceptance import NORM_ADVICE, NORM_REASON
 from fedrecgel.server.checkpoint import last_experiment, restore_last, write_checkpoint
 from fedrecgel.server.evaluation import EvaluationRound
 from fedrecgel.server.exchange import LATE, WENT, Failure, exchange
@@ -294,6 +295,7 @@ class FedRecStrategy(Strategy):
         raise FederationError(
             f"round {round}: updates of {self._tally.users} of {self._training.users} users were "
             f"accepted in the last of {ATTEMPTS} attempts; {self._tally.first_line()}"
+            + (NORM_ADVICE if NORM_REASON in self._tally.first_line() else "")
         )
 
     def _validate(self, grid: Grid, round: int, line: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from fedrecgel.common.metrics import (
     metric,
     metric_names,
 )
+from fedrecgel.common.processor import processor
 from fedrecgel.common.rank_several import held_out_lists, rank_several
 from fedrecgel.common.resampling import bootstrap_interval, paired_difference
 from fedrecgel.common.several import values_of_several
@@ -264,7 +265,8 @@ def assemble(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that can change a number."""
+    """Return the versions of everything that can change a number, the processor included."""
     packages = ("flwr", "torch", "numpy", "pandas")
     installed = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), "fedrecgel": fedrecgel.__version__, **installed}
+    own = {"python": platform.python_version(), "fedrecgel": fedrecgel.__version__}
+    return {**own, **installed, "processor": processor()}

@@ -31,7 +31,9 @@ from by_hand import (
 
 from fedrecgel.common.algorithms.base import Download
 from fedrecgel.common.algorithms.registry import make_algorithm, make_config
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.state import State, Update
+from fedrecgel.simulation.compare.plan import draw_trials
 
 DIM = 3
 LAYOUTS = [(4, 0), (4, 20), (2048, 0)]
@@ -288,3 +290,15 @@ def test_fedrap_is_the_calculation_by_hand(
         same(view.catalogue(torch.arange(3)), np.stack(scores))
     stopped = [epochs for person in people for epochs in person.epochs]
     assert set(stopped) == {4} if tolerance == 0 else min(stopped) < 4
+
+
+def test_fedrap_refuses_a_decay_that_turns_rows_around() -> None:
+    """A step of 0.5 * 2048 on the mean loss times a decay of 0.001 takes 1.024 of a row away."""
+    with pytest.raises(
+        ConfigError, match=r"item-lr \* batch-size of 1024 times weight-decay 0.001"
+    ):
+        make_config("fedrap", {"item-lr": 0.5, "weight-decay": 1e-3})
+    with pytest.raises(ConfigError, match=r"local-lr of 2 times weight-decay 0\.5"):
+        make_config("fedrap", {"local-lr": 2, "weight-decay": 0.5, "item-lr": 1e-6})
+    trials = draw_trials(make_config("fedrap"), 10_000)
+    assert max(trial.item_rate * trial.weight_decay for trial in trials) < 1

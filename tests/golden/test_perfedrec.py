@@ -182,6 +182,20 @@ def test_half_of_perfedrecs_cohort_follows_the_clusters() -> None:
     assert abs(often[2] - 0.05) < 0.02  # all but only in the uniform half
 
 
+def test_who_has_no_cluster_counts_in_none() -> None:
+    """10 users of cluster 0, 60 of cluster 1, and 130 who took part since the last clustering."""
+    algorithm: Algorithm[Any] = algorithm_of(clusters=2, cluster_every=5)
+    server = ServerState({})
+    labels = torch.tensor([0] * 10 + [1] * 60 + [-1] * 130)
+    server.auxiliary = {"members": torch.arange(200), "labels": labels}
+    counts = np.zeros(200)
+    for round in range(1, 301):
+        counts[algorithm.cohort(server, np.arange(200), 20, round)] += 1
+    often = {label: counts[labels.numpy() == label].mean() for label in (0, 1, -1)}
+    # Weights 10, 60 and the average, 35.
+    assert often[1] > often[-1] > often[0]
+
+
 def test_members_of_one_cluster_get_its_model_once() -> None:
     algorithm = algorithm_of()
     server = algorithm.init_server()

@@ -64,7 +64,10 @@ class CoFedRecConfig(LocalConfig):
     )
     temperature: float = setting(0.1, "tau of the contrastive term", low=1e-3)
     contrast_items: int = setting(
-        256, "items in the contrastive term, drawn anew each round; 0 = all (paper)", low=0
+        256,
+        "items in the contrastive term, drawn anew each round, of M; a row is pulled in "
+        "contrast-items / M of the rounds; 0 = all (paper)",
+        low=0,
     )
 
 

@@ -46,6 +46,7 @@ class FedMF(DeltaAlgorithm[FedMFConfig]):
         "Chai et al.: Secure Federated Matrix Factorization, IEEE Intelligent Systems 36, 2021, "
         "arXiv 1906.05108"
     )
+    scored_with: ClassVar[str] = "global items, own vector"
     search: ClassVar[Mapping[str, tuple[Scalar, ...]]] = {
         "item_lr": (2.0, 5.0, 20.0, 50.0),
         "local_lr": (0.1, 0.5, 2.0),

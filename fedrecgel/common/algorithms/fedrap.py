@@ -34,6 +34,7 @@ from fedrecgel.common.algorithms.base import Download, ServerState
 from fedrecgel.common.algorithms.delta import DeltaAlgorithm, DeltaConfig, Tuned
 from fedrecgel.common.algorithms.view import LinearView
 from fedrecgel.common.config import Config, Scalar, setting
+from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.initial import affine_layers
 from fedrecgel.common.interactions import Interactions
@@ -74,10 +75,19 @@ class FedRAPConfig(DeltaConfig):
         1e-4, "relative change of the objective below which a user stops; 0 = never", low=0
     )
     personal_rows: int = setting(
-        0,
+        2048,
         "rows of the personal table that a device keeps, of more those that moved most; 0 = all",
         low=0,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, rate in (("local-lr", self.local_lr), ("item-lr * batch-size", self.item_rate)):
+            if rate * self.weight_decay >= 1:
+                raise ConfigError(
+                    f"{name} of {rate:g} times weight-decay {self.weight_decay:g} is 1 or more, so "
+                    "that one step of decay would remove or reverse what is decayed; lower one"
+                )
 
 
 class FedRAP(DeltaAlgorithm[FedRAPConfig]):

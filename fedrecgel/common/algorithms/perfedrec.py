@@ -297,7 +297,9 @@ class PerFedRec(PerUserAlgorithm[PerFedRecConfig]):
         first = uniform_cohort(users, size - size // 2, seed, round, attempt)
         rest = np.setdiff1d(users, first)
         labels = self._labels(server, torch.from_numpy(rest)).numpy()
-        sizes = np.bincount(server.auxiliary.get("labels", torch.zeros(0)).long().clamp(min=0))
+        # Between two clusterings there are users who took part and have no cluster yet.
+        everyone = server.auxiliary.get("labels", torch.zeros(0)).long()
+        sizes = np.bincount(everyone[everyone >= 0])
         weight = np.where(labels < 0, max(1.0, sizes.sum() / max(1, len(sizes))), 1.0)
         weight[labels >= 0] = sizes[labels[labels >= 0]]
         draw = uniform(mix("cluster cohort", seed, round, attempt, rest))

@@ -102,14 +102,16 @@ def _untrained(row: Row) -> str:
 
 
 def trials(row: Row) -> int:
-    """How many settings were tried on validation; 0: nothing was tuned."""
+    """How many settings were tried on validation and ended; 0: nothing was tuned."""
     if row["kind"] == "reference":
         return row.get("trials_inside") or 0
-    return sum(trial["status"] != "missing" for trial in row["trials"])
+    return sum(trial["status"] == "done" for trial in row["trials"])
 
 
 def _trials(row: Row) -> str:
-    tried = trials(row)
+    tried, asked = trials(row), len(row["trials"])
+    if asked > tried:
+        return f"{tried} of {asked}"
     return str(tried) if tried else "" if row["kind"] == "reference" else "untuned"
 
 
@@ -121,11 +123,13 @@ def head(values: Mapping[str, Any]) -> list[str]:
     trials = f"{options['budget']} trials each" if options["budget"] > 1 else "nothing tuned"
     if options["budget"] > 1 and rounds:
         trials += f" of at most {rounds} rounds"
+    last = options["seeds"] - 1
+    seeds = f"seeds 0 to {last}" if last else "seed 0"
     limit = options["time_limit"]
     if limit is not None:
         trials += f", at most {limit:g} s of processor time a run"
     return [
-        f"seeds 0 to {options['seeds'] - 1}; {trials}; {settings}",
+        f"{seeds}; {trials}; {settings}",
         "versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()),
         f"command: {values['command']}",
     ]

@@ -35,8 +35,8 @@ READING = (
     "after Holm's correction over the federated rows of this data set and metric",
     "+, -: a reference that is better or worse than the best federated row, corrected likewise "
     "over the references",
-    "sampled: among 99 items never interacted with, as published tables; full: among all items "
-    "not interacted with before",
+    "sampled: among up to 99 items never interacted with, as published tables; full: among all "
+    "items not interacted with before",
     "up, down: bytes of a device that is one user, in a round it takes part in; CPU s/round: "
     "processor seconds of a round of all its users on one thread, evaluations included",
     "untrained: users that were chosen in no round up to the reported one; head, tail: full HR@10 "
@@ -94,7 +94,10 @@ class Comparison:
                 "options": dict(options),
                 "versions": versions(),
                 "reading": list(READING),
-                "data": [_part(part) for part in parts],
+                "data": [
+                    {"name": name, **_part(part.data), "rows": [row.to_json() for row in part.rows]}
+                    for name, part in zip(_names(parts), parts, strict=True)
+                ],
             }
         )
 
@@ -150,10 +153,17 @@ def _put(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _part(part: Part) -> dict[str, Any]:
-    data = part.data
+def _names(parts: Sequence[Part]) -> list[str]:
+    """Names of the data sets; of several with one name each has the start of its hash behind it."""
+    names = [part.data.name for part in parts]
+    return [
+        f"{part.data.name} {part.data.hash[:8]}" if names.count(part.data.name) > 1 else name
+        for name, part in zip(names, parts, strict=True)
+    ]
+
+
+def _part(data: Dataset) -> dict[str, Any]:
     return {
-        "name": data.name,
         "hash": data.hash,
         "protocol": data.protocol,
         "split": data.split,
@@ -162,5 +172,4 @@ def _part(part: Part) -> dict[str, Any]:
         "items": data.num_items,
         "train": data.num_train,
         "candidates": count_candidates(held_out(data, "test")),
-        "rows": [row.to_json() for row in part.rows],
     }

@@ -109,20 +109,21 @@ def compare(
     check_methods(references or [])
     central = list(dict.fromkeys(["popularity", *(METHODS if references is None else references)]))
 
+    cores = _cores() if workers is None else workers
+    if cores:
+        refuse_unreachable(wanted)
+    starts = [(entry, start(entry, given)) for entry in wanted]
     store = Store.open(Path(out))
     lines: dict[int, list[Line]] = {}
     for place, (path, dataset) in enumerate(sets):
         lines[place] = [ReferenceLine(dataset, path, name, store) for name in central]
-        for entry in wanted:
-            trials = draw_trials(start(entry, given), budget, list(given_to(entry, given)))
+        for entry, first in starts:
+            trials = draw_trials(first, budget, list(given_to(entry, given)))
             lines[place].append(
                 AlgorithmLine(dataset, path, entry, trials, seeds, trial_rounds, store)
             )
     # One algorithm after the other on all data sets, so that what is stopped has whole rows.
     everything = [line for row in zip(*lines.values(), strict=True) for line in row]
-    cores = _cores() if workers is None else workers
-    if cores:
-        refuse_unreachable(wanted)
     outcomes: dict[str, Outcome] = {}
     said = {**COMMON, **typed(wanted, given)}
     options = options_of(seeds, budget, trial_rounds, cores, time_limit, said)

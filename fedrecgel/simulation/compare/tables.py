@@ -32,7 +32,8 @@ def grid(rows: Sequence[Values], columns: Sequence[Column]) -> list[list[str]]:
         if not measured(row):
             lines.append([name, row["status"], *([""] * (len(columns) - 1))])
             continue
-        partial = f" [{len(row['seeds'])} seeds]" if row["status"] == "partial" else ""
+        seeds = len(row["seeds"])
+        partial = f" [{seeds} seed{'s' * (seeds > 1)}]" if row["status"] == "partial" else ""
         lines.append([name + partial, *(column.cell(row) for column in columns)])
     return lines
 

@@ -6,11 +6,15 @@ import pytest
 
 from fedrecgel.common.algorithms.fedmf import FedMF
 from fedrecgel.common.algorithms.registry import make_config
-from fedrecgel.common.data.dataset import Dataset
+from fedrecgel.common.config import Scalar
+from fedrecgel.common.data.arrays import by_name
+from fedrecgel.common.data.dataset import Dataset, make_dataset
+from fedrecgel.common.data.store import write_data_set
 from fedrecgel.common.errors import ConfigError, RunError
 from fedrecgel.simulation.compare import plan
 from fedrecgel.simulation.compare.plan import Cell, Entry, draw_trials, start
 from fedrecgel.simulation.compare.store import Store
+from fedrecgel.simulation.compare.study import compare
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -24,6 +28,31 @@ def test_an_empty_folder_and_a_comparison_are_taken(tmp_path: Path) -> None:
     first = Store.open(tmp_path)
     (tmp_path / "comparison.txt").write_text("a table")
     assert Store.open(tmp_path).folder == first.folder
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"item-lr": "abc"}, {"rounds": 0}, {"server-sees": "sum"}, {"fedmf.nothing": 1}]
+)
+def test_nothing_is_made_where_a_setting_is_wrong(
+    small_data: Dataset, tmp_path: Path, wrong: dict[str, Scalar]
+) -> None:
+    out, settings = tmp_path / "out", {"log": "none", "workers": 0, **wrong}
+    with pytest.raises(ConfigError):
+        compare(small_data.path, out, algorithms=["fedmf", "perfedrec"], **settings)  # type: ignore[arg-type]
+    assert not out.exists()
+
+
+def test_data_sets_of_one_name_are_told_apart(small_data: Dataset, tmp_path: Path) -> None:
+    twice = make_dataset([[0, 1], [1, 2]], [2, 3], [3, 0], 6, num_candidates=2)
+    write_data_set(tmp_path / "other", twice.manifest, by_name(twice.arrays()), {})
+    other = Dataset.load(tmp_path / "other")
+    assert other.name == small_data.name
+    found = compare(
+        [small_data.path, other.path], tmp_path / "out", algorithms=["fedmf"], workers=0, log="none"
+    )
+    names = [part["name"] for part in found.values["data"]]
+    assert names == [f"memory {data.hash[:8]}" for data in (small_data, other)]
+    assert all(f"{name}:" in found.table() for name in names)
 
 
 def test_a_search_over_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

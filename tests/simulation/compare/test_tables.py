@@ -106,12 +106,12 @@ def test_a_missing_cell_is_shown_as_missing_with_its_reason(values):
 def test_trials_are_the_same_number_in_every_table(values):
     rows = values["data"][0]["rows"]
     rows[0] |= {"trials": [], "trials_inside": 6}
-    rows[1]["trials"].append({"settings": {}, "status": "missing", "score": None})
+    rows[1]["trials"].append({"settings": {}, "status": "failed", "score": None})
     rows[2]["trials"] = []
     told = [row["trials"] for row in csv.DictReader(io.StringIO(csv_table(values)))]
     assert told[:3] == ["6", "1", "0"]
     costs = text_tables(values).split("scored with")[1]
-    for name, cell in (("(ease)", "6"), ("best ", "1"), ("worse ", "untuned")):
+    for name, cell in (("(ease)", "6"), ("best ", "1 of 2"), ("worse ", "untuned")):
         assert f"  {cell}  " in line_of(costs, name)
 
 
