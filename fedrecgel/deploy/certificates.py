@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import SSHPublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrecgel.common.errors import DeployError
@@ -40,9 +42,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names that every certificate holds besides its own."""
 
 Existing = Literal["refuse", "keep", "renew"]
-"""What to do where a machine's folder is there: raise, leave it, or make new certificates of the
-same authority, for the names of the old ones and those that are given. Node keys and secrets are
-never made anew: they are registered elsewhere."""
+"""What to do where a machine's folder is there: raise, make only files that it lacks, or make new
+certificates of the same authority, for the names of the old ones and those that are given. Node keys
+and secrets are never made anew: they are registered elsewhere."""
 
 _HOST_NAME = r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _SKEW = timedelta(minutes=10)  # clocks of machines differ
@@ -94,8 +96,11 @@ class Authority:
         try:
             certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        except (OSError, ValueError) as error:
-            raise DeployError(f"{folder} holds no usable authority ({error})") from None
+        except (OSError, TypeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "damaged"
+            raise DeployError(
+                f"{folder} holds no usable authority (ca.crt, ca.key: {reason}); bring both back"
+            ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise DeployError(f"{folder / 'ca.key'} is not an elliptic curve key of ours")
         if certificate.not_valid_after_utc < datetime.now(UTC):
@@ -104,6 +109,14 @@ class Authority:
                 "make a new deployment folder and hand its files to all sites"
             )
         return cls(certificate, key)
+
+    def issued(self, certificate: x509.Certificate) -> bool:
+        """Whether this authority signed a certificate."""
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (InvalidSignature, TypeError, ValueError):
+            return False
+        return True
 
     def issue(
         self,
@@ -149,7 +162,7 @@ def make_certificates(
     days: int = DAYS,
     existing: Existing = "refuse",
 ) -> None:
-    """Make the folders of a SuperLink and of its sites, and the authority if there is none.
+    """Make the folders of a SuperLink and of its sites, and the authority where none is there yet.
 
     Parameters
     ----------
@@ -169,21 +182,21 @@ def make_certificates(
     Raises
     ------
     DeployError
-        When a folder is there and ``existing`` is ``refuse``, when ``superlink_names`` has one that
-        a certificate to keep lacks, or a name or ``days`` will not do. Nothing is made then.
+        When a folder is there and ``existing`` is ``refuse``, when it holds what is damaged or of
+        another authority or the authority is away, when ``superlink_names`` has one that a
+        certificate to keep lacks, or a name or ``days`` will not do. Nothing is made then.
     """
     if not 1 <= days <= AUTHORITY_DAYS:
         raise DeployError(
             f"certificates are valid for 1 to {AUTHORITY_DAYS:,} days, as long as the authority's "
             f"own, not {days}"
         )
-    check_folder(folder)
     sites = list(sites)
-    for name in sites:
-        _check_site(name)
-    if len(set(sites)) < len(sites):
-        raise DeployError("two sites have the same name; give each site its own")
-    there = [name for name in (_SUPERLINK, *sites) if (folder / name / "tls.crt").exists()]
+    check_names(sites, superlink_names)
+    own = folder / _AUTHORITY
+    for place in (folder, own, *(folder / name for name in (_SUPERLINK, *sites))):
+        _check_place(place)
+    there = [name for name in (_SUPERLINK, *sites) if _has(folder / name, "tls.crt", "tls.key")]
     if there and existing == "refuse":
         raise DeployError(
             f"{folder / there[0]} is there; keep what it holds (--existing keep), renew its "
@@ -192,7 +205,10 @@ def make_certificates(
     hosts = {_SUPERLINK: [_SUPERLINK, *superlink_names, *_own_name(), *LOOPBACK]}
     for name in sites:
         hosts[name] = [name, *(site_names or {}).get(name, ()), *LOOPBACK]
+        _check_node_key(folder / name)
     for name in there:
+        if not (folder / name / "tls.crt").exists():
+            continue
         held = read_certificate(folder / name / "tls.crt")
         hosts[name] += names_of(held)
         missing = lacking(held, superlink_names) if name == _SUPERLINK else []
@@ -201,14 +217,110 @@ def make_certificates(
                 f"{folder / name / 'tls.crt'} does not name {', '.join(missing)}; renew it: "
                 "--existing renew"
             )
+        if existing == "keep":
+            _check_key(folder / name, held)
     for names in hosts.values():
         _alternatives(names)  # refused before anything is made
-    own = folder / _AUTHORITY
-    authority = Authority.open(own) if (own / "ca.crt").exists() else Authority.create(own)
+    authority = _authority_of(folder, hosts)
     for name, names in hosts.items():
-        if name in there and existing == "keep":
-            continue
-        _make_machine(folder / name, authority, names, days, with_node_key=name != _SUPERLINK)
+        _make_machine(
+            folder / name,
+            authority,
+            names,
+            days,
+            keep=existing == "keep",
+            with_node_key=name != _SUPERLINK,
+        )
+
+
+def check_names(sites: Sequence[str], superlink_names: Sequence[str]) -> None:
+    """Refuse names of sites and of the SuperLink that will not do.
+
+    Raises
+    ------
+    DeployError
+        Naming the first.
+    """
+    for name in sites:
+        _check_site(name)
+    if len(set(sites)) < len(sites):
+        raise DeployError("two sites have the same name; give each site its own")
+    _alternatives(superlink_names)
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse what is no folder, or one that takes no files."""
+    check_folder(folder)
+    if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+        raise DeployError(
+            f"{folder} cannot be written; let it belong to you, or give another --out"
+        )
+
+
+def _has(folder: Path, *names: str) -> bool:
+    return any((folder / name).exists() for name in names)
+
+
+def _check_node_key(folder: Path) -> None:
+    """Refuse a public node key whose private one is lost: a new one would be registered nowhere."""
+    if (folder / "node.pub").exists() and not (folder / "node").exists():
+        wrong = "is not there"
+    elif (folder / "node").exists() and _public_node_key(folder) is None:
+        wrong = "is damaged, or no key of ours"
+    else:
+        return
+    raise DeployError(
+        f"{folder / 'node'} {wrong}; bring it back, or remove both it and node.pub for a new key, "
+        "and register that"
+    )
+
+
+def _check_key(folder: Path, certificate: x509.Certificate) -> None:
+    """Refuse a key that does not fit its certificate."""
+    path = folder / "tls.key"
+    if not path.exists():
+        return
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        fits = key.public_key() == certificate.public_key()
+    except (OSError, TypeError, ValueError, UnsupportedAlgorithm):
+        fits = False
+    if not fits:
+        raise DeployError(
+            f"{path} is not the key of the tls.crt beside it; make both anew: --existing renew"
+        )
+
+
+def _authority_of(folder: Path, named: Iterable[str]) -> Authority:
+    """The authority of a deployment: a new one only where no machine trusts another.
+
+    Raises
+    ------
+    DeployError
+        When it is away, or is not the one of the machines that are there.
+    """
+    own = folder / _AUTHORITY
+    ours = {path.parent for path in folder.glob("*/superexec.secret")}
+    ours |= {folder / name for name in named if _has(folder / name, "ca.crt", "tls.crt", "tls.key")}
+    if not _has(own, "ca.crt", "ca.key"):
+        if ours:
+            raise DeployError(
+                f"{own} is not there but {min(ours)} is, which trusts no other authority; bring "
+                "the folder back for this, or give another --out for a new federation"
+            )
+        return Authority.create(own)
+    authority = Authority.open(own)
+    for machine in sorted(ours):
+        for path in filter(Path.exists, (machine / "ca.crt", machine / "tls.crt")):
+            found = read_certificate(path)
+            if found != authority.certificate and (
+                path.name == "ca.crt" or not authority.issued(found)
+            ):
+                raise DeployError(
+                    f"{path} is of another authority than the one in {own}; bring that back, or "
+                    "give another --out for a new federation"
+                )
+    return authority
 
 
 def read_certificate(path: Path) -> x509.Certificate:
@@ -221,8 +333,13 @@ def read_certificate(path: Path) -> x509.Certificate:
     """
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DeployError(f"{path} is no certificate ({error})") from None
+    except OSError as error:
+        raise DeployError(f"{path} is no certificate that can be read ({error.strerror})") from None
+    except ValueError:
+        raise DeployError(
+            f"{path} is no certificate: it is empty or damaged; put a copy back, or remove it and "
+            "have one made for the names that you give (deploy certificates --existing keep)"
+        ) from None
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
@@ -242,19 +359,40 @@ def lacking(certificate: x509.Certificate, names: Iterable[str]) -> list[str]:
 
 
 def _make_machine(
-    folder: Path, authority: Authority, names: Sequence[str], days: int, *, with_node_key: bool
+    folder: Path,
+    authority: Authority,
+    names: Sequence[str],
+    days: int,
+    *,
+    keep: bool,
+    with_node_key: bool,
 ) -> None:
+    """Write a machine's files, or with ``keep`` those that it lacks."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    certificate, key = authority.issue(names, days=days)
-    (folder / "ca.crt").write_bytes(_encoded(authority.certificate))
-    (folder / "tls.crt").write_bytes(certificate)
-    write_private(folder / "tls.key", key)
-    if not (folder / "superexec.secret").exists():
-        write_private(folder / "superexec.secret", secrets.token_hex(32).encode())
+    if not (keep and (folder / "ca.crt").exists()):
+        (folder / "ca.crt").write_bytes(_encoded(authority.certificate))
+    if not (keep and (folder / "tls.crt").exists() and (folder / "tls.key").exists()):
+        certificate, key = authority.issue(names, days=days)
+        (folder / "tls.crt").write_bytes(certificate)
+        write_private(folder / "tls.key", key)
+    secret = folder / "superexec.secret"
+    if not secret.exists() or not secret.stat().st_size:
+        write_private(secret, secrets.token_hex(32).encode())
     if with_node_key and not (folder / "node").exists():
         private, public = make_node_key(folder.name)
         write_private(folder / "node", private)
         (folder / "node.pub").write_bytes(public)
+    elif with_node_key and not (folder / "node.pub").exists():
+        (folder / "node.pub").write_bytes(_public_node_key(folder) or b"")
+
+
+def _public_node_key(folder: Path) -> bytes | None:
+    """What belongs into ``node.pub``; None where ``node`` cannot be read."""
+    try:
+        private = serialization.load_ssh_private_key((folder / "node").read_bytes(), None)
+    except (OSError, TypeError, ValueError, UnsupportedAlgorithm):
+        return None
+    return _public(private.public_key(), folder.name)
 
 
 def make_node_key(comment: str) -> tuple[bytes, bytes]:
@@ -265,10 +403,12 @@ def make_node_key(comment: str) -> tuple[bytes, bytes]:
         serialization.PrivateFormat.OpenSSH,
         serialization.NoEncryption(),
     )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return private, public + f" {comment}\n".encode()
+    return private, _public(key.public_key(), comment)
+
+
+def _public(key: SSHPublicKeyTypes, comment: str) -> bytes:
+    encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    return key.public_bytes(encoding, form) + f" {comment}\n".encode()
 
 
 def _check_site(name: str) -> None:

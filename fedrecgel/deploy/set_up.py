@@ -10,14 +10,17 @@ renews certificates that are about to expire.
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedrecgel.common.data.prepare import prepare
+from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import (
     LOOPBACK,
     Authority,
+    check_names,
     lacking,
     make_certificates,
     read_certificate,
@@ -39,10 +42,17 @@ def make_keys(keys: Path, sites: Sequence[str], superlink_names: Sequence[str]) 
     Raises
     ------
     DeployError
-        When a folder does not take files, or holds an authority that has expired.
+        When a name will not do, a folder does not take files, or holds an authority that has
+        expired.
     """
+    check_names(sites, superlink_names)
     folders = ["authority", "public", "superlink", "server-app", *sites]
     folders += [f"{site}-{kind}" for site in sites for kind in ("app", "serve")]
+    twice = [name for name, count in Counter(folders).items() if count > 1]
+    if twice:
+        raise DeployError(
+            f"two containers would have the folder {keys / twice[0]}; give the site another name"
+        )
     check_writable(keys / name for name in folders)
     make_certificates(
         keys,
@@ -83,7 +93,8 @@ def make_data(folder: Path, sites: Sequence[str]) -> bool:
 
 def _certify(folder: Path, authority: Authority) -> None:
     """A certificate for a server that is dialled by the folder's name."""
-    if (folder / "tls.key").exists() and not _expires(folder.parent, [folder.name]):
+    there = all((folder / name).exists() for name in ("tls.crt", "tls.key"))
+    if there and not _expires(folder.parent, [folder.name]):
         return
     certificate, key = authority.issue([folder.name, *LOOPBACK])
     write_private(folder / "tls.key", key)

@@ -1,6 +1,7 @@
 """Certificates and keys: what they name, who may read them; nothing is replaced silently."""
 
 import ipaddress
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,10 +9,20 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 
-from fedrecgel.common.errors import DeployError
-from fedrecgel.deploy.certificates import Authority, make_certificates, names_of, read_certificate
+from fedrecgel.common.errors import DeployError, FedRecError
+from fedrecgel.deploy.certificates import (
+    Authority,
+    Existing,
+    make_certificates,
+    names_of,
+    read_certificate,
+)
 
 MACHINE = {"ca.crt", "tls.crt", "tls.key", "superexec.secret"}
 
@@ -164,3 +175,101 @@ def test_addresses_are_addresses(tmp_path: Path) -> None:
         x509.IPAddress(ipaddress.ip_address("10.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("fe80::1")),
     ]
+
+
+@pytest.mark.parametrize("existing", ["keep", "renew"])
+@pytest.mark.parametrize("sites", [["c"], ["a"], ["a", "c"]])
+def test_no_second_authority_beside_machines_of_the_first(
+    tmp_path: Path, existing: Existing, sites: list[str]
+) -> None:
+    """Where it is kept offline: certificates of another would fit nobody's ca.crt."""
+    make_certificates(tmp_path / "keys", ["a", "b"])
+    (tmp_path / "keys" / "authority").rename(tmp_path / "offline")
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match=r"keys/authority is not there.*bring .* back.*--out"):
+        make_certificates(tmp_path / "keys", sites, existing=existing)
+    # Nor where the SuperLink's folder is away as well.
+    (tmp_path / "keys" / "superlink").rename(tmp_path / "superlink")
+    with pytest.raises(DeployError, match=r"keys/authority is not there"):
+        make_certificates(tmp_path / "keys", sites, existing=existing)
+    (tmp_path / "superlink").rename(tmp_path / "keys" / "superlink")
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "keys" / "authority").exists()
+    (tmp_path / "offline").rename(tmp_path / "keys" / "authority")
+    make_certificates(tmp_path / "keys", sites, existing=existing)
+
+
+@pytest.mark.parametrize("existing", ["keep", "renew"])
+@pytest.mark.parametrize("foreign", ["ca.crt", "tls.crt"])
+def test_another_authority_is_not_taken_for_that_of_the_machines(
+    tmp_path: Path, existing: Existing, foreign: str
+) -> None:
+    make_certificates(tmp_path / "keys", ["a", "b"])
+    make_certificates(tmp_path / "other", ["a"])
+    shutil.copy(tmp_path / "other" / "a" / foreign, tmp_path / "keys" / "a")
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match=rf"keys/a/{foreign} is of another authority than .*keys"):
+        make_certificates(tmp_path / "keys", ["c"], existing=existing)
+    assert contents(tmp_path) == before
+
+
+def test_half_an_authority_is_none_to_replace(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["a"])
+    (tmp_path / "authority" / "ca.crt").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match="authority holds no usable authority"):
+        make_certificates(tmp_path, ["b"], existing="keep")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("taken", ["authority", "superlink", "b"])
+def test_a_file_in_place_of_a_machines_folder_is_named_before_anything_is_made(
+    tmp_path: Path, taken: str
+) -> None:
+    (tmp_path / taken).write_text("mine")
+    with pytest.raises(FedRecError, match=f"{taken} is a file"):
+        make_certificates(tmp_path, ["a", "b"])
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+
+
+@pytest.mark.parametrize("lost", ["ca.crt", "tls.key", "superexec.secret", "node.pub", "tls.crt"])
+def test_what_a_kept_machine_lacks_is_made(tmp_path: Path, lost: str) -> None:
+    make_certificates(tmp_path, ["a"], site_names={"a": ["node"]})
+    before = contents(tmp_path)
+    (tmp_path / "a" / lost).unlink()
+    make_certificates(tmp_path, ["a"], existing="keep")
+    after = contents(tmp_path)
+    assert after.keys() == before.keys()
+    changed = {name for name in before if after[name] != before[name]}
+    made = {"tls.crt", "tls.key"} if lost.startswith("tls") else {lost} & {"superexec.secret"}
+    assert changed == {f"a/{name}" for name in made}
+    certificate = read_certificate(tmp_path / "a" / "tls.crt")
+    key = load_pem_private_key((tmp_path / "a" / "tls.key").read_bytes(), None)
+    assert certificate.public_key() == key.public_key()
+    assert lost == "tls.crt" or "node" in names_of(certificate)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tls.crt", b"", r"a/tls\.crt is no certificate.* remove it.*--existing keep"),
+        ("tls.crt", b"junk", r"a/tls\.crt is no certificate.* remove it.*--existing keep"),
+        ("ca.crt", b"", r"a/ca\.crt is no certificate.* remove it"),
+        ("tls.key", b"junk", r"a/tls\.key is not the key of .*tls\.crt.*--existing renew"),
+        ("node", None, r"a/node is not there.*node\.pub.*register"),
+        ("node", b"", r"a/node is .*damaged.*node\.pub.*register"),
+    ],
+)
+def test_what_is_damaged_is_named_with_what_to_do(
+    tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
+    make_certificates(tmp_path, ["a"])
+    if content is None:
+        (tmp_path / "a" / name).unlink()
+    else:
+        (tmp_path / "a" / name).write_bytes(content)
+    before = contents(tmp_path)
+    with pytest.raises(DeployError, match=said) as error:
+        make_certificates(tmp_path, ["a", "b"], existing="keep")
+    assert "http" not in str(error.value)
+    assert contents(tmp_path) == before

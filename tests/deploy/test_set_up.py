@@ -8,6 +8,7 @@ import pytest
 from cryptography import x509
 
 from fedrecgel.common.data.catalogue import Catalogue
+from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.certificates import make_certificates, names_of, read_certificate
 from fedrecgel.deploy.set_up import make_data, make_keys
 
@@ -73,6 +74,33 @@ def test_a_further_site_leaves_the_others_as_they_are(keys: Path) -> None:
     after = contents(keys)
     assert {name: after[name] for name in before} == before
     assert "site-3/node" in after
+
+
+@pytest.mark.parametrize(
+    ("sites", "names", "said"),
+    [
+        (["a", "../b"], [], "cannot name a site"),
+        (["a", "a"], [], "two sites have the same name"),
+        (["a", "authority"], [], "has another purpose"),
+        (["a", "public"], [], "two containers would have the folder .*/public"),
+        (["a", "a-app"], [], "two containers would have the folder .*/a-app"),
+        (["a"], ["fl:8000"], "give names without port"),
+    ],
+)
+def test_names_are_looked_at_before_a_folder_is_made(
+    tmp_path: Path, sites: list[str], names: list[str], said: str
+) -> None:
+    with pytest.raises(DeployError, match=said):
+        make_keys(tmp_path / "keys", sites, names)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lost", ["tls.crt", "tls.key", "ca.crt"])
+def test_what_a_server_of_recommendations_lacks_is_made(keys: Path, lost: str) -> None:
+    before = contents(keys).keys()
+    (keys / "site-1-serve" / lost).unlink()
+    make_keys(keys, SITES, ["superlink-api"])
+    assert contents(keys).keys() == before
 
 
 def test_certificates_about_to_expire_are_renewed_and_nothing_else(keys: Path) -> None:
