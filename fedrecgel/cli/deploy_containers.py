@@ -1,8 +1,10 @@
 """``fedrecgel deploy compose``, and what its containers run: set-up, start, register, run."""
 
 import argparse
-import contextlib
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,17 +206,18 @@ def _start_superexec(arguments: argparse.Namespace) -> int:
 
 
 def _register(arguments: argparse.Namespace) -> int:
-    operator = _operator(arguments)
-    for site in arguments.sites:
-        new = operator.register(_there(arguments.keys, f"{site}.pub", f"{site}/node.pub"), site)
-        print(f"{site} is {'registered' if new else 'registered already'}")
+    with _operator(arguments) as operator:
+        for site in arguments.sites:
+            new = operator.register(_there(arguments.keys, f"{site}.pub", f"{site}/node.pub"), site)
+            print(f"{site} is {'registered' if new else 'registered already'}")
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
     clock = time.strftime("%Y-%m-%d-%H%M%S")
     values = run_values([text.replace("{time}", clock) for text in arguments.values])
-    _operator(arguments).run(arguments.app, values, lambda line: print(line, flush=True))
+    with _operator(arguments) as operator:
+        operator.run(arguments.app, values, lambda line: print(line, flush=True))
     return 0
 
 
@@ -239,18 +242,21 @@ def _typed(text: str) -> bool | int | float | str:
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             return kind(text)
     return text
 
 
-def _operator(arguments: argparse.Namespace) -> "Operator":
+@contextmanager
+def _operator(arguments: argparse.Namespace) -> Iterator["Operator"]:
+    """An operator with a Flower home of its own: the user's holds connections of theirs."""
     from fedrecgel.deploy.control import Operator
-    from fedrecgel.deploy.start import check_readable, flower_home
+    from fedrecgel.deploy.start import check_readable
 
     ca = _there(arguments.keys, "ca.crt", "authority/ca.crt")
     check_readable([ca])
-    return Operator.of(flower_home(), arguments.superlink, ca)
+    with tempfile.TemporaryDirectory(prefix="fedrecgel-") as home:
+        yield Operator.of(Path(home), arguments.superlink, ca)
 
 
 def _there(folder: Path, *names: str) -> Path:

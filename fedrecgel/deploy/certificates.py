@@ -43,8 +43,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Existing = Literal["refuse", "keep", "renew"]
 """What to do where a machine's folder is there: raise, make only files that it lacks, or make new
-certificates of the same authority, for the names of the old ones and those that are given. Node keys
-and secrets are never made anew: they are registered elsewhere."""
+certificates of the same authority, for the names of the old ones and those that are given. Node
+keys and secrets are never made anew: they are registered elsewhere."""
 
 _HOST_NAME = r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _SKEW = timedelta(minutes=10)  # clocks of machines differ

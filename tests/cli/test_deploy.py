@@ -116,7 +116,6 @@ def test_a_file_that_cannot_be_read_is_one_line(
 def test_register_takes_the_folder_that_certificates_makes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
     assert main(["deploy", "certificates", "a", "--out", str(tmp_path / "keys")]) == 0
     (tmp_path / "keys" / "b.pub").write_text("sent by b")
     keys: list[Path] = []
@@ -126,6 +125,35 @@ def test_register_takes_the_folder_that_certificates_makes(
     assert keys == [tmp_path / "keys" / "a" / "node.pub", tmp_path / "keys" / "b.pub"]
     capsys.readouterr()
     assert "neither c.pub nor c/node.pub" in refused(["register", "c", *words[3:]], capsys)
+
+
+@pytest.mark.flower
+@pytest.mark.parametrize("named", [True, False])
+def test_connections_of_the_users_own_stay(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    own = tmp_path / ".flwr" / "config.toml"
+    own.parent.mkdir()
+    own.write_text('[superlink.mine]\naddress = "fl.example.org:8000"\n')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "scratch").mkdir()
+    if named:
+        monkeypatch.setenv("FLWR_HOME", str(own.parent))
+    else:
+        monkeypatch.delenv("FLWR_HOME", raising=False)
+    keys = str(tmp_path / "keys")
+    assert main(["deploy", "certificates", "a", "--out", keys]) == 0
+    capsys.readouterr()
+    where = ["--superlink", f"127.0.0.1:{free_ports(1)[0]}", "--keys", keys]
+    assert "could not be registered" in refused(["register", "a", *where], capsys)
+    assert [path.name for path in own.parent.iterdir()] == ["config.toml"]
+    assert own.read_text() == '[superlink.mine]\naddress = "fl.example.org:8000"\n'
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
