@@ -124,7 +124,9 @@ def als(training: Training, params: Params, split: str) -> PersonalView:
             alpha=float(params["alpha"]),
             iterations=15,
             use_gpu=False,
-            random_state=0,  # rows are solved one by one: the same numbers on any number of threads
+            # Rows are solved one by one: the same numbers on any number of threads of one machine.
+            # Other kinds of processors round differently, which may flip a close choice of a row.
+            random_state=0,
         )
         model.fit(csr_matrix((ones, pairs.items, pairs.offsets), shape), show_progress=False)
     users, items = (np.asarray(f, np.float32) for f in (model.user_factors, model.item_factors))
