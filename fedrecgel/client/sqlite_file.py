@@ -10,8 +10,10 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fedrecgel.client.lock import Ownership, own
@@ -82,35 +84,59 @@ class SqliteFile:
         if not create and not path.is_file():
             raise RunError(f"{path} is not there; a site makes it when it first trains")
         with self._errors():
+            self._look(create)
             if not read_only:
                 _make(path)
                 self._owner = own(path, wait)
-            mode = "ro" if read_only else "rw"
             try:
-                self.connection = sqlite3.connect(
-                    f"file:{quote(str(path.absolute()))}?mode={mode}",
-                    uri=True,
-                    timeout=WAIT,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
+                self.connection = self._connect("ro" if read_only else "rw")
+                # Not a method: a file that refers to itself would stay open.
+                self.connection.row_factory = partial(_checked, path)
                 self._finalizer = weakref.finalize(self, self.connection.close)
                 self._open(site, create, read_only, need_key)
             except BaseException:
                 self.close()
                 raise
 
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(self.path.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=WAIT,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def _look(self, create: bool) -> None:
+        """Refuse what is no store before it, its mode or its folder is touched."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        try:
+            logged = log.is_file() and log.stat().st_size > 0
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                head = file.read(_HEAD)
+        except OSError:
+            return  # not there yet, or what SQLite has a line for
+        if size and not head.startswith(b"SQLite format 3\0"):
+            raise RunError(f"{self.path} {_LINES['NOTADB']}")
+        if head[68:72] == APPLICATION.to_bytes(4, "big"):
+            return
+        if logged:  # a new store may be in its log alone
+            with closing(self._connect("ro")) as connection:
+                self._refuse_foreign(connection, create)
+        elif not create or size > max(int.from_bytes(head[16:18], "big"), _PAGE):
+            raise self._foreign()
+
     def _open(self, site: str | None, create: bool, read_only: bool, need_key: bool) -> None:
         execute = self.connection.execute
         execute(f"PRAGMA page_size = {_PAGE}")
-        if execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-            self._refuse_foreign(create)
+        new = self._refuse_foreign(self.connection, create)
         if not read_only:
             execute("PRAGMA journal_mode = WAL")
             execute("PRAGMA synchronous = FULL")
             execute("PRAGMA secure_delete = ON")
             execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
-            if not execute("PRAGMA user_version").fetchone()[0]:
+            if new:
                 assert site is not None, "a new file belongs to a site"
                 self._begin(site)
         version = execute("PRAGMA user_version").fetchone()[0]
@@ -120,6 +146,8 @@ class SqliteFile:
                 f"{FORMAT}: install that version"
             )
         meta = dict(execute("SELECT name, value FROM meta"))
+        if version < 1 or not _is_meta(meta):
+            raise self.damage("its head is not what was written")
         self.site: str = meta["site"]
         if site not in (None, self.site):
             raise RunError(
@@ -133,10 +161,17 @@ class SqliteFile:
             with suppress(RunError):
                 self.scrub()
 
-    def _refuse_foreign(self, create: bool) -> None:
-        tables = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    def _refuse_foreign(self, connection: sqlite3.Connection, create: bool) -> bool:
+        """Whether there is nothing in the file yet."""
+        if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
+            return False
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         if tables or not create:
-            raise RunError(f"{self.path} is not a private store of fedrecgel")
+            raise self._foreign()
+        return True
+
+    def _foreign(self) -> RunError:
+        return RunError(f"{self.path} is not a private store of fedrecgel")
 
     def _begin(self, site: str) -> None:
         with self.writing() as connection:
@@ -201,6 +236,17 @@ class SqliteFile:
                     self.connection.execute("ROLLBACK")
                 raise
 
+    def one(self, statement: str, values: tuple[object, ...]) -> tuple[Any, ...]:
+        """The row that must be there: none is damage, of an index as a rule."""
+        found: tuple[Any, ...] | None = self.connection.execute(statement, values).fetchone()
+        if found is None:
+            raise self.damage("a row is not where it was saved")
+        return found
+
+    def damage(self, found: str) -> RunError:
+        """What to say of a file that holds something else than was written."""
+        return _damage(self.path, found)
+
     def drop(self, experiment: int) -> None:
         """Delete all of an experiment, within `writing`."""
         for statement in (
@@ -244,11 +290,11 @@ class SqliteFile:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorname", None)
-            if code is None:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            line = _line(error)
+            if not line:
                 raise
-            raise RunError(f"{self.path} {_line(code, error)}") from None
+            raise RunError(f"{self.path} {line}") from None
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
@@ -257,6 +303,62 @@ class SqliteFile:
         with suppress(sqlite3.Error):
             self._finalizer()
         self._owner = None
+
+
+_HEAD = 100
+"""Bytes of SQLite's header."""
+
+
+def _is_meta(meta: dict[object, object]) -> bool:
+    salt, check = meta.get("salt"), meta.get("check")
+    sealed = isinstance(salt, bytes) and isinstance(check, bytes)
+    return isinstance(meta.get("site"), str) and (sealed or (salt is None and check is None))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, bytes)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < _YEAR_9999
+
+
+def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or check(value)
+
+
+_YEAR_9999 = 253_370_764_800
+# By the name of a column in an answer. SQLite looks at no type when it reads.
+_VALUES: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("id", "template", "about"), _is_text),
+    **dict.fromkeys(("round", "forgotten"), _is_count),
+    **dict.fromkeys(("since", "chosen", "first", "last"), _or_none(_is_count)),
+    "saved": _is_time,
+    "finished": _or_none(_is_time),
+    "state": _is_bytes,
+    "ranks": _or_none(_is_bytes),
+    "user": lambda value: _is_text(value) or _is_bytes(value),
+}
+
+
+def _checked(path: Path, cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row as it was read; a value that nobody ever wrote there is damage."""
+    for (name, *_), value in zip(cursor.description, row, strict=True):
+        if name in _VALUES and not _VALUES[name](value):
+            raise _damage(path, f"'{name}' of a row is not what was saved")
+    return row
+
+
+def _damage(path: Path, found: str) -> RunError:
+    return RunError(f"{path} is damaged: {found}; restore it from a backup")
 
 
 def _make(path: Path) -> None:
@@ -283,7 +385,28 @@ _LINES = {
 }
 
 
-def _line(code: str, error: sqlite3.Error) -> str:
-    """What an error of SQLite means here; an unknown table or the like is damage."""
-    kind = code.removeprefix("SQLITE_").partition("_")[0]
-    return _LINES.get(kind, "is damaged ({error}); restore it from a backup").format(error=error)
+def _line(error: sqlite3.Error | UnicodeDecodeError) -> str:
+    """What an error of SQLite means here; an unknown table or the like is damage; "": no line."""
+    if isinstance(error, UnicodeDecodeError):  # of a text in the file, or in SQLite's own message
+        return _LINES["CORRUPT"]
+    code: str | None = getattr(error, "sqlite_errorname", None)
+    if code is None:  # of Python: a text in the file that is none, or a defect of ours
+        return _LINES["CORRUPT"] if isinstance(error, sqlite3.OperationalError) else ""
+    text = " ".join(str(error).split())
+    return _LINES.get(_kind(code), "is damaged ({error}); restore it from a backup").format(
+        error=text
+    )
+
+
+def means_damage(error: BaseException) -> bool:
+    """Whether an error while a file is read says that the file is damaged."""
+    if not isinstance(error, sqlite3.Error):
+        return isinstance(error, UnicodeDecodeError)
+    code = getattr(error, "sqlite_errorname", None)
+    if code is None:
+        return isinstance(error, sqlite3.OperationalError)
+    return _kind(code) in ("CORRUPT", "NOTADB") or _kind(code) not in _LINES
+
+
+def _kind(code: str) -> str:
+    return code.removeprefix("SQLITE_").partition("_")[0]

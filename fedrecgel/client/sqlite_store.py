@@ -94,10 +94,13 @@ class SqliteStore:
             ).fetchone()
         if found is None and must_exist:
             raise RunError(f"{self._file.path} holds nothing of experiment {self._experiment}")
-        if found is not None and StateLayout.from_text(found[0]) != self._layout:
+        if found is None:
+            return
+        layout = read_layout(self._file, found[0])
+        if layout != self._layout:
             raise RunError(
                 f"{self._file.path} holds other tensors for experiment {self._experiment} "
-                f"({found[0]}); is it another algorithm or setting under the same id?"
+                f"({layout.to_text()}); is it another algorithm or setting under the same id?"
             )
 
     def trained(self, users: Ints, rounds: Ints) -> NDArray[np.bool_]:
@@ -177,7 +180,7 @@ class SqliteStore:
             experiment, _ = self._find()
             found = [
                 connection.execute(
-                    "SELECT max(round) FROM states WHERE experiment = ? AND user = ?",
+                    "SELECT max(round) AS last FROM states WHERE experiment = ? AND user = ?",
                     (experiment, self._user(position)),
                 ).fetchone()[0]
                 for position in users
@@ -266,6 +269,14 @@ class SqliteStore:
         self._file.close()
 
 
+def read_layout(file: SqliteFile, text: str) -> StateLayout:
+    """The layout of a template in the file; damage is a `RunError`."""
+    try:
+        return StateLayout.from_text(text)
+    except ValueError:
+        raise file.damage("a template is not what was saved") from None
+
+
 _HELD = "SELECT 1 FROM states WHERE experiment = ? AND user = ? AND round = ?"
 
 
@@ -276,6 +287,4 @@ def unseal(
     try:
         return np.frombuffer(seal.open(data, user, round), dtype=np.uint8)
     except Damaged:
-        raise RunError(
-            f"{file.path} is damaged: a state is not what was saved; restore it from a backup"
-        ) from None
+        raise file.damage("a state is not what was saved") from None

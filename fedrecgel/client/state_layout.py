@@ -1,6 +1,8 @@
 """One user's tensors as a row of bytes."""
 
 import json
+import math
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,6 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedrecgel.common.state import State
+
+_KIND = re.compile(r"<f[248]|<i[248]|\|[iub]1")
+_LARGEST = 1 << 31
+"""Bytes of a row, more than SQLite takes."""
 
 
 class StateLayout:
@@ -40,8 +46,12 @@ class StateLayout:
 
     @classmethod
     def from_text(cls, text: str) -> "StateLayout":
-        """The layout of a header."""
-        return cls({name: (tuple(shape), kind) for name, (shape, kind) in json.loads(text).items()})
+        """The layout of a header; `ValueError` when it is none."""
+        found = json.loads(text)
+        if not isinstance(found, dict) or not all(map(_is_tensor, found.values())):
+            raise ValueError("no header")
+        "".join(found).encode()  # half a character can stand in JSON and nowhere else
+        return cls({name: (tuple(shape), kind) for name, (shape, kind) in found.items()})
 
     def pack(self, state: State, users: int) -> NDArray[np.uint8]:
         """(users, size) bytes of the states (users, ...)."""
@@ -66,3 +76,12 @@ class StateLayout:
     def _places(self) -> Iterator[tuple[tuple[str, tuple[tuple[int, ...], str]], int, int]]:
         ends = self._ends.tolist()
         return zip(self._tensors.items(), ends[:-1], ends[1:], strict=True)
+
+
+def _is_tensor(value: object) -> bool:
+    """Whether it is ``[[2, 3], "<f4"]`` or the like."""
+    match value:
+        case [list(shape), str(kind)]:
+            sizes = all(type(n) is int and n >= 0 for n in shape)
+            return bool(sizes and math.prod(shape) < _LARGEST and _KIND.fullmatch(kind))
+    return False

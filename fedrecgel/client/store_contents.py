@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 
-from fedrecgel.client.sqlite_file import SqliteFile
-from fedrecgel.client.sqlite_store import unseal
+from fedrecgel.client.sqlite_file import SqliteFile, means_damage
+from fedrecgel.client.sqlite_store import read_layout, unseal
 from fedrecgel.client.state_folder import STORE, state_folders
-from fedrecgel.client.state_layout import StateLayout
 from fedrecgel.common.errors import RunError
 from fedrecgel.common.target import refuse_inside, refuse_replacing
 
@@ -64,7 +63,7 @@ def list_experiments(file: SqliteFile) -> list[Listed]:
     with file.reading() as connection:
         rows = connection.execute(
             """SELECT id, about, forgotten, saved, finished,
-            count(DISTINCT s.user), min(s.round), max(s.round), count(s.user),
+            count(DISTINCT s.user), min(s.round) AS first, max(s.round) AS last, count(s.user),
             coalesce(sum(length(s.state)), 0),
             (SELECT count(*) FROM users u WHERE u.experiment = e.number AND u.chosen > 0)
             FROM experiments e LEFT JOIN states s ON s.experiment = e.number
@@ -174,14 +173,17 @@ def export_user(
         raise RunError(f"{file.path} holds rounds {known} of user '{user_id}', not {round}")
     seal = file.seal(of.experiment)
     user = seal.user(user_id)
-    with file.reading() as connection:
-        template, about, state = connection.execute(
+    with file.reading():
+        template, about, state = file.one(
             "SELECT template, about, state FROM experiments e JOIN states s "
             "ON s.experiment = e.number WHERE id = ? AND user = ? AND round = ?",
             (of.experiment, user, round),
-        ).fetchone()
+        )
     rows = np.array(unseal(file, seal, state, user, round))[None]
-    tensors = StateLayout.from_text(template).unpack(rows)
+    layout = read_layout(file, template)
+    if layout.size != rows.shape[1]:
+        raise file.damage("a template is not that of its states")
+    tensors = layout.unpack(rows)
     metadata = {
         "format": "fedrecgel-private-state 1",
         "user": user_id,
@@ -209,11 +211,12 @@ def back_up(file: SqliteFile, out: Path) -> None:
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(temporary)) as copy:
+            copy.row_factory = file.connection.row_factory
             file.connection.backup(copy)
             _refuse_damage(file, copy)
         os.replace(temporary, out)
-    except (OSError, sqlite3.Error) as error:
-        if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        if means_damage(error):
             raise _damage(file, str(error)) from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise RunError(f"{out} cannot be written: {reason}") from None
@@ -259,10 +262,10 @@ def forget_user(file: SqliteFile, user_id: str, experiment: str | None = None) -
     with file.writing() as connection:
         for name in held:
             user = file.seal(name).user(user_id)
-            (number,) = connection.execute(
+            (number,) = file.one(
                 "UPDATE experiments SET forgotten = forgotten + 1 WHERE id = ? RETURNING number",
                 (name,),
-            ).fetchone()
+            )
             for table in ("states", "users"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE experiment = ? AND user = ?", (number, user)
@@ -300,6 +303,7 @@ def forget_experiment(file: SqliteFile, experiment: str) -> None:
 def _about(text: str) -> dict[str, object]:
     try:
         found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be printed
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

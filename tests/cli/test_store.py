@@ -315,3 +315,93 @@ def test_an_action_is_needed(capfd: Capture) -> None:
         main(["store"])
     assert stopped.value.code == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_damaged_store_is_one_line_whatever_is_asked(
+    site: list[str], tmp_path: Path, capfd: Capture
+) -> None:
+    """Bytes of 30 copies are written over or cut off; no call ends but with 0 or with its line."""
+    content = (tmp_path / "state" / "private.sqlite").read_bytes()
+    written = np.flatnonzero(np.frombuffer(content, np.uint8))
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    options = ["--state", str(folder), *site[2:]]
+    out = ["--out", str(tmp_path / "out"), "--overwrite"]
+    anna = ["--user", "anna"]
+    actions = (
+        ["list"],
+        ["list", *anna],
+        ["export", *anna, *out],
+        ["backup", *out],
+        ["forget", *anna],
+    )
+    chance = np.random.default_rng(5)
+    codes = set()
+    for number in range(30):
+        damaged = bytearray(content)
+        for place in chance.choice(written, chance.choice([1, 3, 20])):
+            damaged[place] = chance.integers(256)
+        if number % 10 == 0:
+            del damaged[chance.integers(len(damaged)) :]
+        for action in actions:
+            for part in folder.iterdir():
+                part.unlink()
+            (folder / "private.sqlite").write_bytes(damaged)
+            code = main(["store", *action, *options])
+            codes.add(code)
+            told = capfd.readouterr().err
+            assert code in (0, 2)
+            assert told.count("\n") == (code == 2), told
+    assert codes == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "actions"),
+    [
+        ("UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE name = 'site'", "list export forget"),
+        ("UPDATE meta SET value = 3 WHERE name = 'site'", "list export backup forget"),
+        ("DELETE FROM meta", "list export backup forget"),
+        ("PRAGMA user_version = 0", "list export backup forget"),
+        ("UPDATE experiments SET id = CAST(x'ff' AS TEXT)", "list export forget"),
+        ("UPDATE experiments SET saved = 'soon'", "list"),
+        ("UPDATE experiments SET saved = 1e300", "list"),
+        ("UPDATE experiments SET about = x'00'", "list export"),
+        ("UPDATE experiments SET template = 'a'", "export"),
+        ('UPDATE experiments SET template = \'{"user": [[2], "<fG"]}\'', "export"),
+        ('UPDATE experiments SET template = \'{"user": [[3], "<f4"]}\'', "export"),
+        ("UPDATE states SET state = 'text'", "export backup"),
+        ("UPDATE states SET round = -round", "list export forget"),
+        ("UPDATE users SET chosen = 'two'", "export forget"),
+    ],
+)
+def test_a_value_that_nobody_wrote_is_damage(
+    site: list[str], tmp_path: Path, capfd: Capture, change: str, actions: str
+) -> None:
+    file = sqlite3.connect(tmp_path / "state" / "private.sqlite")
+    file.execute(change if "experiments" not in change else f"{change} WHERE number = 2")
+    file.commit()
+    file.close()
+    out = ["--out", str(tmp_path / "out")]
+    more = {"export": ["--user", "anna", *out], "backup": out, "forget": ["--user", "anna"]}
+    for action in actions.split():
+        assert_refused([action, *more.get(action, []), *site], "is damaged", capfd)
+
+
+@pytest.mark.parametrize("database", [False, True])
+def test_a_file_of_something_else_keeps_its_mode_and_gets_no_lock(
+    tmp_path: Path, capfd: Capture, database: bool
+) -> None:
+    other = tmp_path / "other"
+    if database:
+        file = sqlite3.connect(other)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("CREATE TABLE theirs (a)")
+        file.close()
+    else:
+        other.write_text("import this\n")
+    other.chmod(0o644)
+    before = contents(tmp_path)
+    for words in (["list"], ["forget", "--user", "anna"]):
+        assert_refused([*words, "--state", str(other)], "is not a private store", capfd)
+    assert contents(tmp_path) == before
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
