@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.flower import SuperLink, flower_version, speaks_grpc
-from fedrecgel.deploy.probe import flower_of, probe
+from fedrecgel.deploy.probe import flower_of, offers_fleet, probe
 
 
 def check_superlink(address: str, ca: Path) -> str:
@@ -25,8 +25,9 @@ def check_superlink(address: str, ca: Path) -> str:
     own = flower_version()
     answer = probe(address, ca)
     # The API tells its version; the gRPC Fleet port of 1.39 has none to ask.
-    theirs = flower_of(address, ca) if answer.protocol != "h2" else ""
-    if not theirs and answer.protocol != "h2":
+    grpc = answer.protocol == "h2" and offers_fleet(address, ca)
+    theirs = "" if grpc else flower_of(address, ca)
+    if not theirs and not grpc:
         raise DeployError(f"{address} answers over TLS but is no SuperLink; is the port right?")
     if theirs and speaks_grpc(own) and not speaks_grpc(theirs):
         raise DeployError(
@@ -43,12 +44,12 @@ def check_superlink(address: str, ca: Path) -> str:
             f"versions differ: the SuperLink at {address} runs Flower {theirs}, which sites reach "
             f"over gRPC, here is Flower {own}, which speaks HTTP; install flwr=={theirs} here"
         )
-    if not theirs and answer.protocol == "h2" and not speaks_grpc(own):
+    if grpc and not speaks_grpc(own):
         raise DeployError(
             f"versions differ: {address} speaks gRPC, so the SuperLink runs Flower 1.39, here is "
             f"Flower {own}; install flwr==1.39.0 here"
         )
-    transport = "gRPC" if answer.protocol == "h2" else "HTTP"
+    transport = "gRPC" if grpc else "HTTP"
     version = f"Flower {theirs}" if theirs else "Flower 1.39"
     return f"{address}: {transport} over {answer.tls}, {version}, certificate trusted; here {own}"
 
@@ -70,7 +71,8 @@ def check_link(link: SuperLink, ca: Path) -> str:
         theirs = ""
         with contextlib.suppress(DeployError):
             answer = probe(other, ca)
-            theirs = "1.39" if answer.protocol == "h2" else flower_of(other, ca)
+            grpc = answer.protocol == "h2" and offers_fleet(other, ca)
+            theirs = "1.39" if grpc else flower_of(other, ca)
         if not theirs or speaks_grpc(theirs) == speaks_grpc(own):
             raise
         raise DeployError(

@@ -28,6 +28,10 @@ _OTHER_NAME = (62, 64)
 _OTHER_AUTHORITY = (18, 19, 20, 21, 7)
 
 
+_TITLE = "SuperLink API"  # what Flower's calls itself
+_FLEET_CALL = "/flwr.proto.Fleet/GetRun"  # it changes nothing
+
+
 class NoAnswer(DeployError):
     """Nothing accepts a connection, or what does stays silent."""
 
@@ -140,16 +144,49 @@ def is_healthy(address: str, ca: Path, timeout: float = TIMEOUT) -> bool:
 
 
 def flower_of(address: str, ca: Path, timeout: float = TIMEOUT) -> str:
-    """The version of Flower behind a SuperLink's API; "" where it does not say."""
+    """The version of Flower behind a SuperLink's API; "" where it does not say, or is another's."""
     host, port = split_address(address)
     connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=_context(ca))
     try:
         connection.request("GET", "/openapi.json")
-        return str(json.loads(connection.getresponse().read())["info"]["version"])
-    except (OSError, http.client.HTTPException, ValueError, LookupError):
+        about = json.loads(connection.getresponse().read())["info"]
+        return str(about["version"]) if about["title"] == _TITLE else ""
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
         return ""
     finally:
         connection.close()
+
+
+def offers_fleet(address: str, ca: Path, timeout: float = TIMEOUT) -> bool:
+    """Whether a gRPC server has the Fleet API that SuperNodes of Flower 1.39 dial.
+
+    It is asked without proof who asks, and any answer will do but that there is no such call.
+
+    Raises
+    ------
+    NoAnswer
+        When it stays silent.
+    """
+    import grpc
+
+    host, port = split_address(address)
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    trusted = grpc.ssl_channel_credentials(ca.read_bytes())
+    # Straight there, as `probe` went.
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.secure_channel(target, trusted, options) as channel:
+        try:
+            channel.unary_unary(_FLEET_CALL)(b"", timeout=timeout)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise NoAnswer(
+                    f"{address} does not answer a call within {timeout:g} s; is it busy?"
+                ) from None
+            none = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE)
+            # The second: a web server's answer, as gRPC translates it.
+            web = str(error.details()).startswith("Received http2 header with status")
+            return error.code() not in none and not web
+    return True
 
 
 def _context(ca: Path) -> ssl.SSLContext:

@@ -12,10 +12,13 @@ from fedrecgel.deploy.probe import Answer
 CA = Path("ca.crt")
 
 
-def found(monkeypatch: pytest.MonkeyPatch, own: str, protocol: str, theirs: str) -> str:
+def found(
+    monkeypatch: pytest.MonkeyPatch, own: str, protocol: str, theirs: str, *, fleet: bool = True
+) -> str:
     monkeypatch.setattr(module, "flower_version", lambda: own)
     monkeypatch.setattr(module, "probe", lambda address, ca: Answer("TLSv1.3", protocol))
     monkeypatch.setattr(module, "flower_of", lambda address, ca: theirs)
+    monkeypatch.setattr(module, "offers_fleet", lambda address, ca: fleet)
     return check_superlink("fl:9092", CA)
 
 
@@ -55,3 +58,10 @@ def test_a_node_that_would_try_for_ever_is_told_why(
 def test_something_that_is_no_superlink(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeployError, match="fl:9092 answers over TLS but is no SuperLink"):
         found(monkeypatch, "1.42.0", "http/1.1", "")
+
+
+@pytest.mark.parametrize("own", ["1.39.0", "1.42.0"])
+def test_another_server_of_grpc_is_no_superlink(monkeypatch: pytest.MonkeyPatch, own: str) -> None:
+    """As `fedrecgel serve`, with a certificate of the same authority."""
+    with pytest.raises(DeployError, match=r"fl:9092 .* is no SuperLink; is the port right\?"):
+        found(monkeypatch, own, "h2", "", fleet=False)

@@ -25,6 +25,7 @@ def network(
 
     monkeypatch.setattr(check, "flower_version", lambda: own)
     monkeypatch.setattr(check, "probe", probe)
+    monkeypatch.setattr(check, "offers_fleet", lambda address, ca: True)
     monkeypatch.setattr(check, "flower_of", lambda address, ca: api_version)
 
 

@@ -1,19 +1,23 @@
 """What is said of a server that cannot be trusted (U029): in one line, within seconds."""
 
+import http.server
+import json
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 
 from fedrecgel.common.address import split_address
 from fedrecgel.common.errors import ConfigError, DeployError
 from fedrecgel.deploy.certificates import Authority
-from fedrecgel.deploy.probe import flower_of, is_healthy, probe
+from fedrecgel.deploy.probe import flower_of, is_healthy, offers_fleet, probe
 
 NOW = datetime.now(UTC)
 
@@ -66,6 +70,65 @@ def test_a_good_server_is_what_it_says(tmp_path: Path, authority: tuple[Authorit
         assert (answer.tls, answer.protocol) == ("TLSv1.3", "h2")
         assert not is_healthy(address, ca)  # it speaks no HTTP
         assert flower_of(address, ca) == ""
+
+
+def test_a_server_of_tls_alone_has_no_fleet_api(
+    tmp_path: Path, authority: tuple[Authority, Path]
+) -> None:
+    signer, ca = authority
+    with server(tmp_path, signer.issue(["127.0.0.1"])) as address:
+        assert not offers_fleet(address, ca)
+
+
+@pytest.mark.parametrize("service", ["flwr.proto.Fleet", "fedrecgel.Recommender"])
+def test_a_fleet_api_is_known_by_its_calls(authority: tuple[Authority, Path], service: str) -> None:
+    """It refuses who does not say who they are, and that is answer enough."""
+
+    def refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "Missing authentication metadata")
+        raise AssertionError
+
+    signer, ca = authority
+    certificate, key = signer.issue(["127.0.0.1"])
+    with ThreadPoolExecutor(1) as pool:
+        running = grpc.server(pool)
+        calls = {"GetRun": grpc.unary_unary_rpc_method_handler(refuse)}
+        running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, calls),))
+        credentials = grpc.ssl_server_credentials([(key, certificate)])
+        port = running.add_secure_port("127.0.0.1:0", credentials)
+        running.start()
+        assert offers_fleet(f"127.0.0.1:{port}", ca) == (service == "flwr.proto.Fleet")
+        running.stop(None).wait()
+
+
+@pytest.mark.parametrize(
+    ("title", "version"), [("SuperLink API", "1.42.0"), ("SuperNode API", ""), ("Shop", "")]
+)
+def test_only_a_superlinks_api_tells_a_version(
+    tmp_path: Path, authority: tuple[Authority, Path], title: str, version: str
+) -> None:
+    body = json.dumps({"info": {"title": title, "version": "1.42.0"}}).encode()
+
+    class Api(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None: ...
+
+    signer, ca = authority
+    for name, content in zip(("crt", "key"), signer.issue(["127.0.0.1"]), strict=True):
+        (tmp_path / name).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with http.server.HTTPServer(("127.0.0.1", 0), Api) as running:
+        running.socket = context.wrap_socket(running.socket, server_side=True)
+        thread = threading.Thread(target=running.handle_request)
+        thread.start()
+        assert flower_of(f"127.0.0.1:{running.server_port}", ca) == version
+        thread.join(5)
 
 
 def test_an_expired_certificate(tmp_path: Path, authority: tuple[Authority, Path]) -> None:
@@ -135,10 +198,18 @@ def test_a_file_that_is_no_authority_is_named(tmp_path: Path) -> None:
             probe("127.0.0.1:1", path)
 
 
-@pytest.mark.parametrize("text", ["superlink", "superlink:", ":8000", "x:99999", "x:http"])
+@pytest.mark.parametrize(
+    "text", ["superlink", "superlink:", ":8000", "[]:8000", "x:99999", "x:http", "x:" + "9" * 5000]
+)
 def test_an_address_needs_host_and_port(text: str) -> None:
     with pytest.raises(ConfigError, match="is no address; give HOST:PORT"):
         split_address(text)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "\udcff"])
+def test_a_name_that_no_machine_can_have_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of a machine"):
+        split_address(f"{host}:8000")
 
 
 def test_an_address_of_ipv6() -> None:
