@@ -155,12 +155,12 @@ def setting_help(cls: type[Config]) -> list[tuple[str, Scalar, str]]:
 
 
 def _unknown(name: str, cls: type[Config], known: list[str]) -> str:
-    hint = _nearest(kebab(name), known, "all of them: fedrecgel simulate --help")
+    hint = nearest(kebab(name), known, "all of them: fedrecgel simulate --help")
     return f"unknown setting '{name}' for {cls.algorithm or 'fedrecgel'}; {hint}"
 
 
-def _nearest(text: str, known: Sequence[str], otherwise: str) -> str:
-    """Up to three names like a text, or what to say where none is."""
+def nearest(text: str, known: Sequence[str], otherwise: str) -> str:
+    """Ask whether one of up to three names like a text is meant, or say what else to do."""
     near = [f"'{name}'" for name in difflib.get_close_matches(text, known, n=3, cutoff=0.5)]
     if not near:
         return otherwise
@@ -173,7 +173,7 @@ def _checked(field: "dataclasses.Field[Any]", value: Any) -> Scalar:  # noqa: AN
     low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
     if choices is not None and parsed not in choices:
         every = f"choose from {', '.join(choices)}"
-        hint = every if len(choices) < FEW else _nearest(str(parsed), choices, every)
+        hint = every if len(choices) < FEW else nearest(str(parsed), choices, every)
         raise ConfigError(f"setting '{name}' cannot be '{parsed}'; {hint}")
     if isinstance(parsed, float) and not math.isfinite(parsed):
         raise ConfigError(f"setting '{name}' must be a finite number, not {parsed}")

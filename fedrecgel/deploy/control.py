@@ -7,12 +7,14 @@ import re
 import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrecgel.common.errors import DeployError
+from fedrecgel.common.config import nearest
+from fedrecgel.common.errors import ConfigError, DeployError
 from fedrecgel.deploy.flower import config_text, environment, flwr_command, write_connection
 
 CONNECTION = "deployment"
@@ -83,9 +85,12 @@ class Operator:
 
         Raises
         ------
+        ConfigError
+            When the app has no setting of a name.
         DeployError
             When the SuperLink does not answer or refuses.
         """
+        _check_settings(app, run_config)
         arguments = ["run", str(app), CONNECTION]
         if run_config:
             arguments += ["--run-config", config_text(run_config)]
@@ -218,6 +223,20 @@ class Operator:
                 f"flwr {arguments[0]} got no answer within {timeout:g} s; is the SuperLink well?"
             ) from None
         return done.returncode, done.stdout + done.stderr
+
+
+def _check_settings(app: Path, run_config: Values) -> None:
+    """Refuse a name that stands nowhere in an app's configuration; Flower would not say which."""
+    try:
+        project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+        known = list(project["tool"]["flwr"]["app"]["config"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # no folder of an app: flwr says so
+    for name in run_config:
+        # A table's names are written after its own and a dot.
+        if name.partition(".")[0] not in known:
+            otherwise = f"all of them are in {app / 'pyproject.toml'}"
+            raise ConfigError(f"unknown setting '{name}'; {nearest(name, known, otherwise)}")
 
 
 _SILENT = (

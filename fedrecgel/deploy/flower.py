@@ -5,7 +5,7 @@ from 1.40 this is HTTP on the SuperLink's one port. Everything else is the same.
 
 Each app runs in a process that a SuperExec starts (``--isolation process``), so that neither
 SuperLink nor SuperNode ever loads an app's code. Nothing is installed at run time, nothing is
-reported anywhere, and no process is started without TLS.
+reported anywhere unless the user has switched that on, and no process is started without TLS.
 """
 
 import importlib.metadata
@@ -25,6 +25,13 @@ API_PORT, FLEET_PORT, NODE_PORT = 8000, 9092, 9094
 POLL_INTERVAL = 0.2
 """Seconds between two looks of a SuperExec for work; Flower's 1.0 costs a second a message, and
 0.05 keeps two cores busy with looking."""
+
+_DEFAULTS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_INTERVAL),
+}
+"""Variables of Flower's processes, where the user has not set them."""
 
 WARM = Path(__file__).with_name("warm.py")
 
@@ -76,7 +83,7 @@ class SuperLink:
     def at(cls, address: str) -> "SuperLink":
         """The SuperLink that a site dials at ``host`` or ``host:port``."""
         host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or not port.isdecimal() or len(port) > 5:
             return cls(address)
         return cls(host, int(port), int(port))
 
@@ -220,14 +227,12 @@ def environment(home: Path, base: Mapping[str, str] | None = None) -> dict[str, 
     scripts = str(Path(sys.executable).parent)
     path = variables.get("PATH", os.defpath)
     return {
+        **_DEFAULTS,
         **variables,
         # SuperExecs start flwr-serverapp and flwr-clientapp by name.
         "PATH": path if path.split(os.pathsep)[0] == scripts else f"{scripts}{os.pathsep}{path}",
         "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL_INTERVAL),
     }
 
 
@@ -252,7 +257,10 @@ def config_text(values: Mapping[str, str | int | float | bool]) -> str:
     """
     for name, value in values.items():
         if isinstance(value, str) and re.search(r"['\n]", value):
-            raise DeployError(f"'{name}' cannot be given to Flower: {value!r} holds a quote")
+            raise DeployError(
+                f"'{name}' cannot be given to Flower: {value!r} holds a quote or a line break; "
+                "choose another"
+            )
     return " ".join(f"{name}={_toml(value)}" for name, value in values.items())
 
 

@@ -23,6 +23,7 @@ from fedrecgel.common.json_file import write_json
 from fedrecgel.common.presets import preset_config
 from fedrecgel.common.target import check_folder, refuse_replacing
 from fedrecgel.deploy.bundle import write_app
+from fedrecgel.deploy.flower import config_text
 from fedrecgel.deploy.local import LocalDeployment, LocalSite, deployment
 from fedrecgel.deploy.sites import CATALOGUE, SiteFile, write_sites
 from fedrecgel.server.checkpoint import read_checkpoints
@@ -139,12 +140,14 @@ class OneMachine:
         Raises
         ------
         FedRecError
-            When both are asked for, or there is a run already, or none to go on with.
+            When both are asked for, or there is a run already, or none to go on with, or when
+            Flower has no way to write the folder's name.
         """
         run = folder / "run"
         if resume and overwrite:
             raise ConfigError("--resume goes on with the run, --overwrite removes it: give one")
         check_folder(folder)
+        config_text({"--out": str(folder.resolve())})  # node-config names what lies below it
         if resume and not run.exists():
             raise RunError(f"{run} is not there: no run to go on with; leave --resume out")
         if resume:

@@ -47,6 +47,26 @@ def test_local_refuses_before_anything_starts(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("name", ["o'b", "o'b/below", "o\nb"])
+def test_local_refuses_a_name_that_flower_cannot_write_before_anything_is_written(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    line = refused(["local", "--data", str(data), "--out", str(tmp_path / name)], capsys)
+    assert "'--out' cannot be given to Flower" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_names_a_setting_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, app = str(tmp_path / "keys"), str(Path(__file__).parents[2])
+    assert main(["deploy", "certificates", "a", "--out", keys]) == 0
+    capsys.readouterr()
+    where = ["--superlink", "127.0.0.1:1", "--keys", keys, "--app", app]
+    line = refused(["run", *where, "rouns=5"], capsys)
+    assert "unknown setting 'rouns'; did you mean 'rounds'" in line
+
+
 def test_local_does_not_run_over_a_run(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

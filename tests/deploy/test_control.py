@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from fedrecgel.common.errors import DeployError
+from fedrecgel.common.errors import ConfigError, DeployError
 from fedrecgel.deploy import control
 from fedrecgel.deploy.control import Operator, _reason, _told
 
@@ -37,6 +37,28 @@ def test_a_reason_is_one_line_without_frames() -> None:
     assert _reason("╭─ Error ─╮\n│ not  allowed │\n╰─╯") == "Error not allowed"
     assert _reason('{"success": false, "error-message": "no\\nway"}') == "no way"
     assert _reason("") == "it said nothing"
+
+
+def test_a_name_that_the_app_does_not_know_is_named_before_anything_is_handed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '[tool.flwr.app.config]\nrounds = ""\nseed = ""\n[tool.flwr.app.config.table]\nx = 1\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    handed: list[tuple[str, ...]] = []
+
+    def flwr(self: Operator, *arguments: str) -> dict[str, str]:
+        handed.append(arguments)
+        return {"run-id": "1"}
+
+    monkeypatch.setattr(Operator, "_json", flwr)
+    operator = Operator(tmp_path)
+    with pytest.raises(ConfigError, match=r"^unknown setting 'rouns'; did you mean 'rounds'\?$"):
+        operator.submit(tmp_path, {"seed": 1, "rouns": 5})
+    with pytest.raises(ConfigError, match=r"^unknown setting 'qqq'; all of them are in .*toml$"):
+        operator.submit(tmp_path, {"qqq": 5})
+    assert handed == []
+    assert operator.submit(tmp_path, {"rounds": 5, "table.x": 2}) == "1"
+    assert operator.submit(tmp_path / "none", {"rouns": 5}) == "1"  # flwr says what is wrong
 
 
 class Scripted(Operator):

@@ -83,12 +83,23 @@ def test_a_quote_that_flower_cannot_read_is_refused() -> None:
 
 
 def test_no_process_calls_home_or_installs_anything(tmp_path: Path) -> None:
-    variables = environment(tmp_path, {"PATH": "/bin", "FLWR_TELEMETRY_ENABLED": "1"})
+    variables = environment(tmp_path, {"PATH": "/bin"})
     assert variables["FLWR_TELEMETRY_ENABLED"] == "0"
     assert variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert variables["FLWR_HOME"] == str(tmp_path)
+    assert variables["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] == "0.2"
     assert variables["PATH"].endswith("/bin")
+
+
+def test_what_the_user_has_set_holds(tmp_path: Path) -> None:
+    own = {
+        "FLWR_TELEMETRY_ENABLED": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "0",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    }
+    variables = environment(tmp_path, own)
+    assert {name: variables[name] for name in own} == own
 
 
 def test_an_unknown_flower_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
