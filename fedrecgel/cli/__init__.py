@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import fedrecgel
-from fedrecgel.common.errors import FedRecError, Stopped
+from fedrecgel.common.errors import ConfigError, FedRecError, Stopped
 
 INTERRUPTED = 130
 
@@ -21,8 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 2 for what a user can mend (one line on stderr), 130 after Ctrl-C.
     """
     try:
+        words = sys.argv[1:] if argv is None else argv
+        _refuse_bytes(words)
         parser = _parser()  # its imports take a second: Ctrl-C is heard from the first moment
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(words)
         if not hasattr(arguments, "run"):
             parser.print_help()
             return 2
@@ -46,6 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     return code
+
+
+def _refuse_bytes(words: Sequence[str]) -> None:
+    """Refuse bytes that are no text: no id has them, no file or message could hold them."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"the argument {word!r} is not UTF-8; give ids and paths in UTF-8"
+            ) from None
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrecgel.common.address import split_address
 from fedrecgel.common.config import kebab
 from fedrecgel.common.errors import ConfigError, DeployError
 
@@ -199,6 +200,8 @@ def _start_superexec(arguments: argparse.Namespace) -> int:
     from fedrecgel.deploy.flower import superexec_command
     from fedrecgel.deploy.start import become, check_keys, check_readable, check_writable
 
+    # Not dialled: what it is to work for may start later. It would try a wrong one for ever.
+    split_address(arguments.address)
     check_keys(arguments.keys, "ca.crt", "superexec.secret")
     check_readable(arguments.readable)
     check_writable(arguments.writable)
@@ -253,6 +256,7 @@ def _operator(arguments: argparse.Namespace) -> Iterator["Operator"]:
     from fedrecgel.deploy.control import Operator
     from fedrecgel.deploy.start import check_readable
 
+    split_address(arguments.superlink)
     ca = _there(arguments.keys, "ca.crt", "authority/ca.crt")
     check_readable([ca])
     with tempfile.TemporaryDirectory(prefix="fedrecgel-") as home:

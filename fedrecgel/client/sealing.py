@@ -114,7 +114,9 @@ def make_key(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
+    except FileExistsError as error:
+        if not path.exists():
+            raise RunError(f"{path} cannot be written: {error.filename} is a file") from None
         raise RunError(
             f"{path} exists already; a key that is in use must not be replaced"
         ) from None

@@ -12,9 +12,20 @@ def split_address(address: str, lowest: int = 1) -> tuple[str, int]:
         When it is something else.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not lowest <= int(port) <= 65535:
+    host = host.strip("[]")
+    if not host or not _is_port(port, lowest):
         raise ConfigError(
             f"'{address}' is no address; give HOST:PORT with a port from {lowest} to 65535, "
             "e.g. localhost:8000"
         )
-    return host.strip("[]"), int(port)
+    try:
+        host.encode("idna")  # as sockets do
+    except UnicodeError:
+        raise ConfigError(
+            f"{host!r} is no name of a machine: its parts between dots have 1 to 63 characters"
+        ) from None
+    return host, int(port)
+
+
+def _is_port(text: str, lowest: int) -> bool:
+    return text.isdecimal() and len(text) <= 5 and lowest <= int(text) <= 65535

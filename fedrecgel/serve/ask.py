@@ -7,13 +7,15 @@ from typing import Any
 
 import grpc
 
-from fedrecgel.common.errors import FedRecError
+from fedrecgel.common.errors import ConfigError, FedRecError
 from fedrecgel.serve.pem import read_authority, read_pair
 from fedrecgel.serve.recommender_pb2 import RecommendRequest, ScoredItem, ScoreRequest, Source
 from fedrecgel.serve.recommender_pb2_grpc import RecommenderStub
 
 TIMEOUT = 10.0
 """Seconds to wait for an answer."""
+_LARGEST = 2**31 - 1
+"""Number in a field of a request."""
 
 
 class Unreachable(FedRecError):
@@ -36,6 +38,8 @@ class Client:
     ------
     ConfigError
         When a file of a certificate or key will not do.
+    ConfigError
+        From a call whose request no message can hold.
     FedRecError
         From every call that fails, with the server's line; `Unreachable` where there is none.
     """
@@ -67,12 +71,14 @@ class Client:
         self, user: str, k: int = 10, *, exclude: Sequence[str] = (), repeat: bool = False
     ) -> dict[str, Any]:
         """``items`` (best first), ``source``, and the model that answered."""
-        request = RecommendRequest(user=user, k=k, exclude=exclude, repeat=repeat)
+        if isinstance(k, int) and abs(k) > _LARGEST:
+            raise ConfigError(f"k must be from 1 to {_LARGEST}, not {k}")
+        request = _message(RecommendRequest, user=user, k=k, exclude=exclude, repeat=repeat)
         return self._plain(self._stub.Recommend, request)
 
     def score(self, user: str, items: Sequence[str]) -> dict[str, Any]:
         """The same of given items, in their order."""
-        return self._plain(self._stub.Score, ScoreRequest(user=user, items=items))
+        return self._plain(self._stub.Score, _message(ScoreRequest, user=user, items=items))
 
     def _plain(self, call: Any, request: Any) -> dict[str, Any]:  # noqa: ANN401 - gRPC has no types
         try:
@@ -96,6 +102,13 @@ class Client:
         if code is grpc.StatusCode.UNAVAILABLE:
             return Unreachable(f"{self._address}: no answer ({details}); is the server there?")
         return FedRecError(f"{self._address}: {details} ({code.name})")
+
+
+def _message(kind: Any, **fields: object) -> Any:  # noqa: ANN401 - protobuf has many kinds
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the request cannot be sent: {' '.join(str(error).split())}") from None
 
 
 def _item(item: ScoredItem) -> dict[str, Any]:

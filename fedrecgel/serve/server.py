@@ -73,6 +73,8 @@ class Server:
         from fedrecgel.serve.recommender_pb2_grpc import add_RecommenderServicer_to_server
         from fedrecgel.serve.service import Service
 
+        if address == "unix:":
+            raise ConfigError("'unix:' names no socket; give unix:PATH")
         if not address.startswith("unix:"):
             split_address(address, lowest=0)
         if tls is None and not plaintext and not is_loopback(address):

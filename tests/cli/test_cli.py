@@ -311,6 +311,25 @@ def test_wrong_arguments_are_one_line(words: list[str], named: str, capfd: Captu
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["store", "list", "--state", "s", "--user", "\udcff"],
+        ["store", "export", "--state", "s", "--out", "o", "--user", "\udcff"],
+        ["store", "forget", "--state", "s", "--user", "\udcff"],
+        ["recommend", "--run", "r", "--user", "\udcff"],
+        ["ask", "localhost:1", "\udcff"],
+        ["ask", "localhost:1", "u", "--items", "\udcff"],
+        ["prepare", "\udcff", "--out", "d"],
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_one_line(words: list[str], capfd: Capture) -> None:
+    assert main(words) == 2
+    assert capfd.readouterr().err == (
+        "error: the argument '\\udcff' is not UTF-8; give ids and paths in UTF-8\n"
+    )
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capfd: Capture) -> None:
     assert f"usage: fedrecgel {command}" in help_of([command], capfd)

@@ -7,6 +7,7 @@ import pytest
 
 from fedrecgel import prepare
 from fedrecgel.cli import main
+from fedrecgel.deploy.certificates import Authority
 from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.processes import free_ports
 
@@ -183,3 +184,23 @@ def test_check_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     line = refused(["check", "--superlink", f"127.0.0.1:{port}", "--ca", ca], capsys)
     assert "Connection refused" in line
     assert "HOST:PORT" in refused(["check", "--superlink", "here", "--ca", ca], capsys)
+
+
+def test_an_address_that_cannot_be_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    Authority.create(tmp_path)
+    keys = ["--keys", str(tmp_path)]
+    for name in ("tls.crt", "tls.key", "superexec.secret", "node"):
+        (tmp_path / name).touch()
+    check = ["check", "--superlink", "a..b:9092", "--ca", str(tmp_path / "ca.crt")]
+    assert "'a..b' is no name of a machine" in refused(check, capsys)
+    node = ["--superlink", "a..b", "--site", "s", "--interactions", "i", "--state", "d"]
+    said = refused(["start", "supernode", *node, *keys], capsys)
+    assert "'a..b' is no name of a machine" in said
+    said = refused(["start", "superexec", "--address", "127.0.0.1", *keys], capsys)
+    assert "'127.0.0.1' is no address; give HOST:PORT" in said
+    operator = ["--superlink", "a..b:8000", *keys]
+    (tmp_path / "s.pub").touch()
+    assert "is no name of a machine" in refused(["register", "s", *operator], capsys)

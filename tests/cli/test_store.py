@@ -310,6 +310,12 @@ def test_make_key_says_what_to_do_with_it(tmp_path: Path, capfd: Capture) -> Non
     assert found == {"file": str(tmp_path / "two")}
 
 
+def test_make_key_below_a_file_says_that_it_cannot(tmp_path: Path, capfd: Capture) -> None:
+    (tmp_path / "file").touch()
+    words = ["make-key", str(tmp_path / "file" / "key")]
+    assert_refused(words, f"{tmp_path}/file/key cannot be written", capfd)
+
+
 def test_an_action_is_needed(capfd: Capture) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["store"])

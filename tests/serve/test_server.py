@@ -249,6 +249,14 @@ def test_grpc_itself_says_nothing(served_run: Result, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("user", ["\udcff", 3])
+def test_a_request_that_no_message_can_hold_is_one_line(user: Any) -> None:
+    with Client("unix:none") as client:
+        for ask in (client.recommend, lambda user: client.score("u", [user])):
+            with pytest.raises(ConfigError, match=r"cannot be sent: [^\n]+$"):
+                ask(user)
+
+
 def test_ask_says_why_nobody_answers(
     model: Model, certificates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
