@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from fedrecgel.client.lock import Ownership, own
 from fedrecgel.client.sealing import Encrypted, Plain, Seal, derive
+from fedrecgel.client.sqlite_damage import LINES, checked, damage, is_meta, line_of
 from fedrecgel.common.errors import RunError
 
 APPLICATION = 0x46524743
@@ -91,7 +92,7 @@ class SqliteFile:
             try:
                 self.connection = self._connect("ro" if read_only else "rw")
                 # Not a method: a file that refers to itself would stay open.
-                self.connection.row_factory = partial(_checked, path)
+                self.connection.row_factory = partial(checked, path)
                 self._finalizer = weakref.finalize(self, self.connection.close)
                 self._open(site, create, read_only, need_key)
             except BaseException:
@@ -118,7 +119,7 @@ class SqliteFile:
         except OSError:
             return  # not there yet, or what SQLite has a line for
         if size and not head.startswith(b"SQLite format 3\0"):
-            raise RunError(f"{self.path} {_LINES['NOTADB']}")
+            raise RunError(f"{self.path} {LINES['NOTADB']}")
         if head[68:72] == APPLICATION.to_bytes(4, "big"):
             return
         if logged:  # a new store may be in its log alone
@@ -146,7 +147,7 @@ class SqliteFile:
                 f"{FORMAT}: install that version"
             )
         meta = dict(execute("SELECT name, value FROM meta"))
-        if version < 1 or not _is_meta(meta):
+        if version < 1 or not is_meta(meta):
             raise self.damage("its head is not what was written")
         self.site: str = meta["site"]
         if site not in (None, self.site):
@@ -245,7 +246,7 @@ class SqliteFile:
 
     def damage(self, found: str) -> RunError:
         """What to say of a file that holds something else than was written."""
-        return _damage(self.path, found)
+        return damage(self.path, found)
 
     def drop(self, experiment: int) -> None:
         """Delete all of an experiment, within `writing`."""
@@ -291,7 +292,7 @@ class SqliteFile:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            line = _line(error)
+            line = line_of(error)
             if not line:
                 raise
             raise RunError(f"{self.path} {line}") from None
@@ -309,104 +310,9 @@ _HEAD = 100
 """Bytes of SQLite's header."""
 
 
-def _is_meta(meta: dict[object, object]) -> bool:
-    salt, check = meta.get("salt"), meta.get("check")
-    sealed = isinstance(salt, bytes) and isinstance(check, bytes)
-    return isinstance(meta.get("site"), str) and (sealed or (salt is None and check is None))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, bytes)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < _YEAR_9999
-
-
-def _or_none(check: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or check(value)
-
-
-_YEAR_9999 = 253_370_764_800
-# By the name of a column in an answer. SQLite looks at no type when it reads.
-_VALUES: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("id", "template", "about"), _is_text),
-    **dict.fromkeys(("round", "forgotten"), _is_count),
-    **dict.fromkeys(("since", "chosen", "first", "last"), _or_none(_is_count)),
-    "saved": _is_time,
-    "finished": _or_none(_is_time),
-    "state": _is_bytes,
-    "ranks": _or_none(_is_bytes),
-    "user": lambda value: _is_text(value) or _is_bytes(value),
-}
-
-
-def _checked(path: Path, cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row as it was read; a value that nobody ever wrote there is damage."""
-    for (name, *_), value in zip(cursor.description, row, strict=True):
-        if name in _VALUES and not _VALUES[name](value):
-            raise _damage(path, f"'{name}' of a row is not what was saved")
-    return row
-
-
-def _damage(path: Path, found: str) -> RunError:
-    return RunError(f"{path} is damaged: {found}; restore it from a backup")
-
-
 def _make(path: Path) -> None:
     """The file with its folder, for the owner's eyes only; its log gets the same mode."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     if path.stat().st_mode & 0o077:
         path.chmod(0o600)
-
-
-_CANNOT_WRITE = "cannot be opened or written; check that it, its folder and its -wal file are yours"
-_LINES = {
-    "NOTADB": "is not a private store of fedrecgel, or is damaged; restore it from a backup, or "
-    "move it away to begin anew",
-    "CORRUPT": "is damaged; restore it from a backup, or move it away to begin anew",
-    "FULL": "cannot grow, the disk is full; nothing of it is lost: free space and go on",
-    "IOERR": "cannot be read or written ({error}); nothing of it is lost: check the disk, its free "
-    "space and limits, and go on",
-    "READONLY": _CANNOT_WRITE,
-    "CANTOPEN": _CANNOT_WRITE,
-    "PERM": _CANNOT_WRITE,
-    "BUSY": "is locked by another process; wait for it or stop it",
-    "LOCKED": "is locked by another process; wait for it or stop it",
-}
-
-
-def _line(error: sqlite3.Error | UnicodeDecodeError) -> str:
-    """What an error of SQLite means here; an unknown table or the like is damage; "": no line."""
-    if isinstance(error, UnicodeDecodeError):  # of a text in the file, or in SQLite's own message
-        return _LINES["CORRUPT"]
-    code: str | None = getattr(error, "sqlite_errorname", None)
-    if code is None:  # of Python: a text in the file that is none, or a defect of ours
-        return _LINES["CORRUPT"] if isinstance(error, sqlite3.OperationalError) else ""
-    text = " ".join(str(error).split())
-    return _LINES.get(_kind(code), "is damaged ({error}); restore it from a backup").format(
-        error=text
-    )
-
-
-def means_damage(error: BaseException) -> bool:
-    """Whether an error while a file is read says that the file is damaged."""
-    if not isinstance(error, sqlite3.Error):
-        return isinstance(error, UnicodeDecodeError)
-    code = getattr(error, "sqlite_errorname", None)
-    if code is None:
-        return isinstance(error, sqlite3.OperationalError)
-    return _kind(code) in ("CORRUPT", "NOTADB") or _kind(code) not in _LINES
-
-
-def _kind(code: str) -> str:
-    return code.removeprefix("SQLITE_").partition("_")[0]

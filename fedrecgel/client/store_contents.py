@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 
-from fedrecgel.client.sqlite_file import SqliteFile, means_damage
+from fedrecgel.client.sqlite_damage import means_damage
+from fedrecgel.client.sqlite_file import SqliteFile
 from fedrecgel.client.sqlite_store import read_layout, unseal
 from fedrecgel.client.state_folder import STORE, state_folders
 from fedrecgel.common.errors import RunError
