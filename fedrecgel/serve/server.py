@@ -130,6 +130,10 @@ class Server:
         self._current.close()
 
 
+LOOK = 0.25
+"""Seconds between two looks for a signal."""
+
+
 def run_until_told(server: Server, on_start: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully."""
     told = threading.Event()
@@ -141,8 +145,9 @@ def run_until_told(server: Server, on_start: Callable[[], None]) -> None:
     try:
         server.start()
         on_start()
-        # A wait without an end would keep Python from running the handler on some systems.
-        while not told.wait(3600.0):
+        # A signal that comes just before a wait, or to a thread of gRPC's, does not end the wait,
+        # and Python runs its handler only after it.
+        while not told.wait(LOOK):
             pass
     finally:
         server.stop()

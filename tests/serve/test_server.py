@@ -30,7 +30,7 @@ from fedrecgel.serve.current import Current
 from fedrecgel.serve.model import Model
 from fedrecgel.serve.recommender_pb2 import RecommendRequest, ScoreRequest
 from fedrecgel.serve.recommender_pb2_grpc import RecommenderStub
-from fedrecgel.serve.server import SERVICE, Server, Tls, is_loopback
+from fedrecgel.serve.server import SERVICE, Server, Tls, is_loopback, run_until_told
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -342,6 +342,34 @@ def test_a_takeover_under_load_fails_no_request(served_run: Result, model: Model
         for asker in askers:
             asker.join()
     assert failures == []
+
+
+def test_a_signal_ends_it_whichever_thread_gets_it() -> None:
+    """Python runs its handler in the main thread, which another thread's signal does not wake."""
+
+    class Silent:
+        address, stopped = "unix:nowhere", False
+
+        def start(self) -> None:
+            pass
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    def to_itself() -> None:
+        time.sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    server, began = Silent(), time.monotonic()
+    # Ends a wait that the other signal did not end.
+    late = threading.Timer(10, os.kill, (os.getpid(), signal.SIGTERM))
+    late.start()
+    try:
+        run_until_told(server, threading.Thread(target=to_itself).start)  # type: ignore[arg-type]
+    finally:
+        late.cancel()
+    assert server.stopped
+    assert time.monotonic() - began < 5
 
 
 def test_the_process_watches_and_ends_gracefully(
