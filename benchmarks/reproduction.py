@@ -37,6 +37,7 @@ from fedrecgel.common.evaluation import PersonalView, held_out, rank_among_candi
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.item_lists import ItemLists, join_lists
 from fedrecgel.common.metrics import metric
+from fedrecgel.common.presets import PAPER
 from fedrecgel.common.state import State, take_users
 from fedrecgel.simulation.central.tuned import references
 from fedrecgel.simulation.references import PopularityView
@@ -129,6 +130,7 @@ class Popularity:
 
 
 FEDRAP = {"schedule": "none"}
+DISTANCE = {"similarity": "distance"}
 EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "pfedrec-leaky": Trained("pfedrec", True, 60),
     "pfedrec-clean": Trained("pfedrec", False, 60),
@@ -141,6 +143,13 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "lastfm-single-ease": Central("ease", "single"),
     "fedrap-leaky": Trained("fedrap", True, 20, FEDRAP),
     "fedrap-clean": Trained("fedrap", False, 20, FEDRAP),
+    "fedncf-leaky": Trained("fedncf", True, 20, PAPER["fedncf"]),
+    "fedncf-clean": Trained("fedncf", False, 20, PAPER["fedncf"]),
+    "gpfedrec-leaky": Trained("gpfedrec", True, 60),
+    "gpfedrec-clean": Trained("gpfedrec", False, 60),
+    "gpfedrec-distance-leaky": Trained("gpfedrec", True, 60, DISTANCE),
+    "cofedrec-leaky": Trained("cofedrec", True, 20),
+    "cofedrec-clean": Trained("cofedrec", False, 20),
     **{f"pfedrec-clean-{seed}": Trained("pfedrec", False, 60, seed=seed) for seed in (1, 2)},
     **{f"popularity-{seed}": Popularity(seed) for seed in (1, 2)},
 }
