@@ -159,8 +159,9 @@ l2 = 100, the first setting of its grid, since this protocol has no validation i
 [1] PFedRec (Zhang et al., IJCAI 2023) as the noise study of CoFedRec (He et al., WWW 2024)
 reports it. [2] Table of PFedRec's paper. [3] FedRAP (Li et al., ICLR 2024), after 100 rounds,
 quoted from memory. [4] An issue of PFedRec's repository: HR@10 is 1.000 with federation switched
-off. [5] GPFedRec's paper (Zhang et al., KDD 2024). Not run under this protocol: FedNCF (60.62 / 33.25 [2]; the preset
-`paper` takes 4 s of a core a round with all users) and CoFedRec, whose number of ML-100K is with noise in its messages."""
+off. [5] GPFedRec's paper (Zhang et al., KDD 2024). Not run under this protocol: FedNCF (60.62 /
+33.25 [2]; preset `paper` takes 4 s of a core a round with all users) and CoFedRec, whose number of
+ML-100K is one with noise in its messages."""
 
 
 def page(found: Found) -> str:
