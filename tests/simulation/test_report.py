@@ -252,7 +252,8 @@ def test_nobody_to_evaluate_is_reported_not_fatal():
 
 def test_versions_name_what_can_change_a_number():
     found = versions()
-    assert set(found) == {"python", "fedrecgel", "flwr", "torch", "numpy", "pandas"}
+    packages = {"flwr", "torch", "numpy", "pandas"}
+    assert set(found) == packages | {"python", "fedrecgel", "processor"}
     assert found["numpy"] == np.__version__
 
 
