@@ -53,7 +53,8 @@ ROWS = (
         "gpfedrec",
         "own",
         "72.65 / - [5]",
-        "still rising after 60 of 100 rounds; own tables remember the leak",
+        "still rising after 60 of 100 rounds; own tables remember the leak: clean, the same model "
+        "is a few points above popularity",
     ),
     Row(
         "the same, `similarity=distance`",
