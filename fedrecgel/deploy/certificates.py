@@ -194,7 +194,11 @@ def make_certificates(
     sites = list(sites)
     check_names(sites, superlink_names)
     own = folder / _AUTHORITY
-    for place in (folder, own, *(folder / name for name in (_SUPERLINK, *sites))):
+    places = [own, *(folder / name for name in (_SUPERLINK, *sites))]
+    # Where each is a volume of its own, nothing is made beside them.
+    if not all(map(Path.is_dir, places)):
+        _check_place(folder)
+    for place in places:
         _check_place(place)
     there = [name for name in (_SUPERLINK, *sites) if _has(folder / name, "tls.crt", "tls.key")]
     if there and existing == "refuse":

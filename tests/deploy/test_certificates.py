@@ -273,3 +273,18 @@ def test_what_is_damaged_is_named_with_what_to_do(
         make_certificates(tmp_path, ["a", "b"], existing="keep")
     assert "http" not in str(error.value)
     assert contents(tmp_path) == before
+
+
+def test_only_folders_that_something_is_put_into_must_be_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's volumes are such folders, in one that is read-only."""
+    out = tmp_path / "keys"
+    for name in ("authority", "superlink", "a"):
+        (out / name).mkdir(parents=True)
+    monkeypatch.setattr("os.access", lambda path, mode: path != out)
+    make_certificates(out, ["a"])
+    assert (out / "a" / "tls.crt").is_file()
+    with pytest.raises(DeployError, match="keys cannot be written; let it belong to you"):
+        make_certificates(out, ["b"], existing="keep")
+    assert not (out / "b").exists()
