@@ -83,26 +83,23 @@ LINES = {
 
 def line_of(error: sqlite3.Error | UnicodeDecodeError) -> str:
     """What an error of SQLite means here; an unknown table or the like is damage; "": no line."""
-    if isinstance(error, UnicodeDecodeError):  # of a text in the file, or in SQLite's own message
-        return LINES["CORRUPT"]
-    code: str | None = getattr(error, "sqlite_errorname", None)
-    if code is None:  # of Python: a text in the file that is none, or a defect of ours
-        return LINES["CORRUPT"] if isinstance(error, sqlite3.OperationalError) else ""
-    text = " ".join(str(error).split())
-    return LINES.get(_kind(code), "is damaged ({error}); restore it from a backup").format(
-        error=text
-    )
+    kind, text = _kind(error), " ".join(str(error).split())
+    if not kind:
+        return ""
+    return LINES.get(kind, "is damaged ({error}); restore it from a backup").format(error=text)
 
 
 def means_damage(error: BaseException) -> bool:
     """Whether an error while a file is read says that the file is damaged."""
-    if not isinstance(error, sqlite3.Error):
-        return isinstance(error, UnicodeDecodeError)
-    code = getattr(error, "sqlite_errorname", None)
-    if code is None:
-        return isinstance(error, sqlite3.OperationalError)
-    return _kind(code) in ("CORRUPT", "NOTADB") or _kind(code) not in LINES
+    kind = _kind(error)
+    return kind in ("CORRUPT", "NOTADB") or bool(kind and kind not in LINES)
 
 
-def _kind(code: str) -> str:
+def _kind(error: BaseException) -> str:
+    """SQLite's name of what went wrong; CORRUPT for a text that is none; "" for anything else."""
+    if isinstance(error, UnicodeDecodeError):  # of a text in the file, or in SQLite's own message
+        return "CORRUPT"
+    code: str | None = getattr(error, "sqlite_errorname", None)
+    if code is None:  # of Python: a text in the file that is none, or a defect of ours
+        return "CORRUPT" if isinstance(error, sqlite3.OperationalError) else ""
     return code.removeprefix("SQLITE_").partition("_")[0]

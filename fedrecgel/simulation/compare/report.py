@@ -94,10 +94,7 @@ class Comparison:
                 "options": dict(options),
                 "versions": versions(),
                 "reading": list(READING),
-                "data": [
-                    {"name": name, **_part(part.data), "rows": [row.to_json() for row in part.rows]}
-                    for name, part in zip(_names(parts), parts, strict=True)
-                ],
+                "data": list(map(_part, parts, _names(parts))),
             }
         )
 
@@ -162,8 +159,10 @@ def _names(parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def _part(data: Dataset) -> dict[str, Any]:
+def _part(part: Part, name: str) -> dict[str, Any]:
+    data = part.data
     return {
+        "name": name,
         "hash": data.hash,
         "protocol": data.protocol,
         "split": data.split,
@@ -172,4 +171,5 @@ def _part(data: Dataset) -> dict[str, Any]:
         "items": data.num_items,
         "train": data.num_train,
         "candidates": count_candidates(held_out(data, "test")),
+        "rows": [row.to_json() for row in part.rows],
     }
