@@ -80,7 +80,7 @@ class AlgorithmLine(Line):
     def jobs(self, outcomes: Outcomes) -> list[Job]:
         rounds = self.trials[0].rounds
         trial_rounds = min(self.trial_rounds or rounds, rounds)
-        found = [Job(cell, self.path, trial_rounds) for cell in self._tried]
+        found = [Job(cell, self.path, trial_rounds, rounds) for cell in self._tried]
         chosen = self._chosen(outcomes)
         if chosen is not None:
             for seed in range(self.seeds):

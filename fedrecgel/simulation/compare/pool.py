@@ -26,16 +26,26 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to make, and where its data are; ``rounds`` 0 for a reference."""
+    """A cell to make, and where its data are.
+
+    Attributes
+    ----------
+    rounds
+        That it has; 0 for a reference.
+    whole
+        Rounds of the run that its settings are for. A trial may be shorter; if its settings are too
+        slow for a seed in the same time, it is infeasible: chosen, it would leave the row empty.
+    """
 
     cell: Cell
     data: Path
     rounds: int = 0
+    whole: int = 0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """When a cell takes too long: ``seconds`` of processor time for all its rounds; None: never."""
+    """When a cell takes too long: ``seconds`` of processor time for a whole run; None: never."""
 
     seconds: float | None = None
 
@@ -52,15 +62,16 @@ class Limit:
         if self.seconds is None:
             return None
         each = at / rounds if rounds else elapsed
-        estimate = each * job.rounds if job.rounds else elapsed
+        whole = max(job.rounds, job.whole)
+        estimate = each * whole if whole else elapsed
         # The first rounds are not like the others; a twentieth of the time is enough to judge by.
         judged = rounds >= 2 and elapsed >= self.seconds / 20 and estimate > self.seconds
         if not (judged or elapsed > self.seconds):
             return None
         return {
-            "seconds_per_round": each if job.rounds else None,
+            "seconds_per_round": each if whole else None,
             "at_least": not rounds,
-            "rounds": job.rounds,
+            "rounds": whole,
             "estimate": max(estimate, elapsed),
             "limit": self.seconds,
         }

@@ -77,7 +77,7 @@ def compare(
         writes the table of what is there.
     time_limit
         Seconds of processor time for a cell. One that would take longer is marked infeasible, with
-        the estimate.
+        the estimate; so is a trial at whose pace a seed would, since it cannot be chosen.
     log
         As in `fedrecgel.simulate`.
     command

@@ -40,6 +40,16 @@ def test_a_cell_without_a_single_round_in_time_is_at_least_so_slow():
     assert too_long(late) == "more than 1e+02 s a round x 50 rounds = 5,050 s, the limit is 100 s"
 
 
+def test_a_trial_is_too_slow_when_a_seed_with_its_settings_would_be():
+    # 2 s a round: the trial's 40 rounds would end in time, the seed's 100 would not.
+    trial = Job(CELL, Path("data"), rounds=40, whole=100)
+    late = Limit(100.0).exceeded(trial, elapsed=6.0, rounds=3, at=6.0)
+    assert too_long(late) == "2 s a round x 100 rounds = 200 s, the limit is 100 s"
+    assert Limit(100.0).exceeded(job(40), elapsed=6.0, rounds=3, at=6.0) is None
+    # 0.9 s a round: both would.
+    assert Limit(100.0).exceeded(trial, elapsed=9.0, rounds=10, at=9.0) is None
+
+
 def test_a_reference_has_no_rounds():
     late = Limit(1.0).exceeded(job(0), elapsed=1.5, rounds=0, at=0.0)
     assert too_long(late) == "took more than 1.5 s, the limit is 1 s"

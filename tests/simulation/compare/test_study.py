@@ -187,6 +187,19 @@ def test_what_takes_too_long_is_marked_with_the_estimate_and_made_given_more_tim
     assert "[" not in capsys.readouterr().err
 
 
+def test_settings_too_slow_for_a_seed_are_infeasible_in_their_short_trial(
+    small_data, tmp_path, capsys
+):
+    command = ["compare", "--data", str(small_data.path), "--out", str(tmp_path / "out")]
+    command += ["--algorithms", "fedncf", "--references", "none", "--seeds", "1", "--budget", "2"]
+    command += ["--trial-rounds", "400", "--rounds", "1000000", "--time-limit", "20"]
+    assert main([*command, "--workers", "1", "--log", "none"]) == 0
+    row = Comparison.open(tmp_path / "out").row("memory", "fedncf")
+    assert row["status"] == "infeasible"
+    assert row["notes"][0].startswith("trial 1 infeasible: ")
+    assert "s a round x 1000000 rounds = " in row["notes"][0]
+
+
 # --- without processes
 
 
