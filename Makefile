@@ -34,7 +34,7 @@ bench: $(INSTALLED) ## measure speed and memory (some five minutes); BENCH_ARGS=
 lint: $(INSTALLED) ## check format, rules and types
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m ruff check
-	$(BIN)/python -m mypy -p fedrecgel
+	$(BIN)/python -m mypy -p fedrecgel -p benchmarks
 
 format: $(INSTALLED) ## rewrite the code in the project's format
 	$(BIN)/python -m ruff format

@@ -94,7 +94,7 @@ def make_site(folder: Path, data: Dataset, scorer: str) -> list[str]:
     site = Site("site", data, 0, data.num_users, folder)
     publish(site, EvaluateRequest(experiment, 1, "test", True, kept.astype(np.int64), shared))
     file = folder / "interactions.csv"
-    rows = [f"{ids[u]},{data.item_ids[i]}" for u in everyone for i in data.train_of(u)]
+    rows = [f"{ids[u]},{data.item_ids[i]}" for u in range(len(ids)) for i in data.train_of(u)]
     file.write_text("user,item\n" + "\n".join(rows) + "\n")
     return ["--state", str(folder), "--interactions", str(file)]
 
