@@ -3,7 +3,7 @@
 One thread and its CPU seconds, both radii on, on made cohorts with the sizes of two published data
 sets. Beside it the plain autograd loop, one user at a time, and the share of this machine's
 matrix-product rate, counting the operations of the mathematics alone.
-Run as ``python benchmarks/kernels.py``.
+Run as ``python -m benchmarks.kernels``.
 """
 
 import argparse

@@ -4,8 +4,8 @@ Prepares data by the paper's protocol, trains both algorithms at its settings (p
 one-step), and prints HR@10 and NDCG@10 (99 candidates, last round) beside popularity on the same
 candidates, with the paired difference of the two algorithms over all users and seeds::
 
-    python benchmarks/paper.py
-    python benchmarks/paper.py --data filmtrust:5 amazon-video:1 --work runs/paper
+    python -m benchmarks.paper
+    python -m benchmarks.paper --data filmtrust:5 amazon-video:1 --work runs/paper
 """
 
 import argparse

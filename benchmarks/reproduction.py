@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.plain import train_plain
 from benchmarks.reproduction_page import page
 from fedrecgel import prepare
 from fedrecgel.common.algorithms.base import Algorithm, Download
@@ -75,15 +76,36 @@ class Trained:
         train = train_alone if self.alone else train_together
         began = time.perf_counter()
         curve = train(algorithm, dataset, data, self.rounds)
-        found = {way: choose(rows) for way, rows in curve.items()}
-        return {
-            "settings": dict(self.settings),
-            "leaky": self.leaky,
-            "rounds": self.rounds,
-            "seconds": round(time.perf_counter() - began),
-            "ways": found,
-            "curve": curve,
-        }
+        return {"settings": dict(self.settings), **_told(self, curve, began)}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """PFedRec by `benchmarks.plain`, which shares no code of the training."""
+
+    leaky: bool
+    rounds: int = 60
+    seed: int = 0
+
+    def run(self, work: Path) -> dict[str, Any]:
+        """Train, and choose a round for each way of scoring."""
+        dataset = movielens(work, self.seed)
+        began, curve = time.perf_counter(), Curve()
+        rounds = train_plain(dataset, leaky=self.leaky, rounds=self.rounds, seed=self.seed)
+        for number, scores in enumerate(rounds, 1):
+            ways = {way: partial(ScoresView, values) for way, values in scores.items()}
+            record(curve, ways, dataset, number)
+        return _told(self, curve, began)
+
+
+def _told(of: Trained | Plain, curve: Curve, began: float) -> dict[str, Any]:
+    return {
+        "leaky": of.leaky,
+        "rounds": of.rounds,
+        "seconds": round(time.perf_counter() - began),
+        "ways": {way: choose(rows) for way, rows in curve.items()},
+        "curve": curve,
+    }
 
 
 @dataclass(frozen=True)
@@ -131,7 +153,7 @@ class Popularity:
 
 FEDRAP = {"schedule": "none"}
 DISTANCE = {"similarity": "distance"}
-EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
+EXPERIMENTS: dict[str, Trained | Plain | Central | Popularity] = {
     "pfedrec-leaky": Trained("pfedrec", True, 60),
     "pfedrec-clean": Trained("pfedrec", False, 60),
     "local-leaky": Trained("pfedrec", True, 50, alone=True),
@@ -143,8 +165,8 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "lastfm-single-ease": Central("ease", "single"),
     "fedrap-leaky": Trained("fedrap", True, 20, FEDRAP),
     "fedrap-clean": Trained("fedrap", False, 20, FEDRAP),
-    "fedncf-leaky": Trained("fedncf", True, 20, PAPER["fedncf"]),
-    "fedncf-clean": Trained("fedncf", False, 20, PAPER["fedncf"]),
+    "fedncf-leaky": Trained("fedncf", True, 60, PAPER["fedncf"]),
+    "fedncf-clean": Trained("fedncf", False, 60, PAPER["fedncf"]),
     "gpfedrec-leaky": Trained("gpfedrec", True, 60),
     "gpfedrec-clean": Trained("gpfedrec", False, 60),
     "gpfedrec-distance-leaky": Trained("gpfedrec", True, 60, DISTANCE),
@@ -152,6 +174,9 @@ EXPERIMENTS: dict[str, Trained | Central | Popularity] = {
     "cofedrec-clean": Trained("cofedrec", False, 20),
     **{f"pfedrec-clean-{seed}": Trained("pfedrec", False, 60, seed=seed) for seed in (1, 2)},
     **{f"popularity-{seed}": Popularity(seed) for seed in (1, 2)},
+    "plain-leaky": Plain(True),
+    "plain-clean": Plain(False),
+    **{f"plain-clean-{seed}": Plain(False, seed=seed) for seed in (1, 2)},
 }
 
 

@@ -81,7 +81,7 @@ ROWS = (
 
 HEAD = """# Published numbers, reproduced and explained
 
-Papers on federated recommendation report HR@10 of 65 to 97 on MovieLens 100K. This page runs
+Papers on federated recommendation report HR@10 of 60 to 97 on MovieLens 100K. This page runs
 their protocol (60 rounds where they have 100), changes one thing and looks again. It is written by
 
     python -m benchmarks.reproduction

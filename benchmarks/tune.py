@@ -10,9 +10,9 @@ forty would reward noise. Test items are not looked at: of a run folder only the
 
 Each trial becomes a row of the CSV, which is also the cache: run the command again and it goes on.
 
-    python benchmarks/tune.py --data data/ml-100k --csv benchmarks/out/tuning-ml-100k.csv --runs 20
-    python benchmarks/tune.py --data data/ml-100k --csv radii.csv --only rho-shared rho-private
-    python benchmarks/tune.py --data data/ml-100k --csv one.csv --grid server-lr=0.05,0.1,0.2
+    python -m benchmarks.tune --data data/ml-100k --csv benchmarks/out/tuning-ml-100k.csv --runs 20
+    python -m benchmarks.tune --data data/ml-100k --csv radii.csv --only rho-shared rho-private
+    python -m benchmarks.tune --data data/ml-100k --csv one.csv --grid server-lr=0.05,0.1,0.2
 """
 
 import argparse

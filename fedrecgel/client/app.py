@@ -8,6 +8,7 @@ private state and the share of the users (`fedrecgel.client.site.open_site`).
 import functools
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
@@ -46,8 +47,12 @@ def answered(handler: Handler) -> Handler:
             return handler(message, context)
         except FedRecError as error:
             reason = str(error)
-        except Exception:
-            reason = traceback.format_exc()
+        except Exception as error:
+            # A server shows the last line alone, so that has to say where it was.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}, line {at.lineno}, in {at.name}"
+            told = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = f"{traceback.format_exc()}{told} ({where})"
         return Message(Error(RAISED, reason), reply_to=message)
 
     return answer

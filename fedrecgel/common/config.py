@@ -146,6 +146,7 @@ def setting_help(cls: type[Config]) -> list[tuple[str, Scalar, str]]:
     """``(name, default, help)`` of every setting, for ``--help`` and the reference page."""
     rows = []
     for field in fields(cls):
+        _refuse_bare(field)
         text = str(field.metadata["help"])
         choices = field.metadata["choices"]
         if choices and len(choices) < FEW:
@@ -167,8 +168,27 @@ def nearest(text: str, known: Sequence[str], otherwise: str) -> str:
     return f"did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?"
 
 
+def checked(cls: type[Config], name: str, value: Any) -> Scalar:  # noqa: ANN401
+    """A value as the setting of that name would have it, whatever the others are.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot have it.
+    """
+    return _checked(next(f for f in fields(cls) if kebab(f.name) == kebab(name)), value)
+
+
+def _refuse_bare(field: "dataclasses.Field[Any]") -> None:
+    if "help" not in field.metadata:
+        raise ConfigError(
+            f"setting '{kebab(field.name)}' is not made by fedrecgel.common.config.setting(...)"
+        )
+
+
 def _checked(field: "dataclasses.Field[Any]", value: Any) -> Scalar:  # noqa: ANN401
     name, wanted = kebab(field.name), type(field.default)
+    _refuse_bare(field)
     parsed = _parsed(name, wanted, value)
     low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
     if choices is not None and parsed not in choices:

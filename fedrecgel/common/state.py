@@ -9,6 +9,7 @@ deny).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -51,6 +52,11 @@ class Tensors:
     uploaded
         Those of ``private`` that an update has as well: they leave the device. Only for algorithms
         that need each user's own update, and a weakness that the declaration makes plain.
+
+    Raises
+    ------
+    ConfigError
+        When a tensor is declared for two uses that exclude each other.
     """
 
     shared: frozenset[str]
@@ -59,6 +65,16 @@ class Tensors:
     addressed: frozenset[str] = frozenset()
     announced: frozenset[str] = frozenset()
     uploaded: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for first, second in combinations(("shared", "private", "addressed"), 2):
+            both = getattr(self, first) & getattr(self, second)
+            if both:
+                raise ConfigError(f"tensor '{min(both)}' is declared {first} and {second}")
+        for part, whole in (("announced", "shared"), ("uploaded", "private")):
+            others = getattr(self, part) - getattr(self, whole)
+            if others:
+                raise ConfigError(f"tensor '{min(others)}' is declared {part} but not {whole}")
 
     @property
     def sent(self) -> frozenset[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel.common.config import Config, Scalar
-from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.errors import ConfigError, FederationError
 from fedrecgel.common.evaluation import PersonalView
 from fedrecgel.common.hashing import Keys, uniform_cohort
 from fedrecgel.common.interactions import Interactions, Ints
@@ -266,10 +266,22 @@ class Algorithm(ABC, Generic[ConfigT]):
                 if result is not None:
                     return [result[0]], result[1]
         updates, states = [], []
+        given = (*download.shared.values(), *download.addressed.values())
+        versions = [value._version for value in given]
         for user in range(data.num_users):
             own = {name: value[user] for name, value in private.items()}
             one = data.take(np.array([user]))
             update, state = self.local_update(download.user(user), own, one, round)
+            if state.keys() != private.keys():
+                raise FederationError(
+                    f"local_update of {self.name} returns private {sorted(state)}, init_private "
+                    f"{sorted(private)}; give both the same"
+                )
+            if versions != [value._version for value in given]:
+                raise FederationError(
+                    f"local_update of {self.name} changes its download in place, which other users "
+                    "train with as well; work on a copy"
+                )
             updates.append(update)
             states.append(state)
         if self.reduce == "sum":

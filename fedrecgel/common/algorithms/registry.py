@@ -36,13 +36,16 @@ AlgorithmT = TypeVar("AlgorithmT", bound=type[Algorithm[Any]])
 def register(algorithm: AlgorithmT) -> AlgorithmT:
     """Make an algorithm known by its name; a class decorator.
 
+    The same class defined again, as by a notebook's cell that is run twice, takes its own place.
+
     Raises
     ------
     ConfigError
         When the name is another algorithm's, or the config's is not the same.
     """
     name = algorithm.name
-    if name in ALGORITHMS and ALGORITHMS[name] is not algorithm:
+    other = ALGORITHMS.get(name)
+    if other is not None and _path(other) != _path(algorithm):
         raise ConfigError(f"there is an algorithm '{name}' already; choose another name")
     if algorithm.config_class.algorithm != name:
         raise ConfigError(
@@ -51,6 +54,10 @@ def register(algorithm: AlgorithmT) -> AlgorithmT:
         )
     ALGORITHMS[name] = algorithm
     return algorithm
+
+
+def _path(algorithm: type[Algorithm[Any]]) -> tuple[str, str]:
+    return algorithm.__module__, algorithm.__qualname__
 
 
 def _look_for(name: str) -> None:
@@ -84,5 +91,17 @@ def make_config(algorithm: str, settings: Mapping[str, Any] | None = None) -> Co
 
 
 def make_algorithm(config: Config, num_items: int) -> Algorithm[Any]:
-    """The algorithm that a config belongs to."""
-    return algorithm_class(config.algorithm).variant(config)(config, num_items)
+    """The algorithm that a config belongs to.
+
+    Raises
+    ------
+    ConfigError
+        When the settings, or the algorithm's own declarations, contradict each other.
+    """
+    algorithm = algorithm_class(config.algorithm).variant(config)(config, num_items)
+    if algorithm.tensors.uploaded and algorithm.reduce == "sum":
+        raise ConfigError(
+            f"{algorithm.name} uploads private '{min(algorithm.tensors.uploaded)}', but its reduce "
+            "is 'sum'; give it reduce = 'per-user', which is what the server then sees"
+        )
+    return algorithm

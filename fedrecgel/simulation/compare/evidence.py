@@ -1,7 +1,9 @@
-"""How sure a difference is: intervals over seeds, and a paired bootstrap over users and seeds.
+"""How sure a difference is: intervals over seeds, and a paired bootstrap that counts both.
 
 `fedrecgel.common.resampling` asks about two trained models. Here the question is about methods, of
-which each seed is one training; so seeds are drawn anew as well as users.
+which each seed is one training; so what another seed would have changed counts as well. Two to five
+seeds are too few to draw from: a mean over ``n`` of them is given the noise that its interval is
+made of, Student's t with ``n - 1`` degrees of freedom times their standard error.
 """
 
 import math
@@ -50,8 +52,9 @@ def paired_bootstrap(
 ) -> list[dict[str, float]]:
     """Compare others with ``base``: one metric of each user, (seeds, N), on the same users.
 
-    Each resample draws N users with replacement, the same for all methods, and for each method as
-    many of its seeds as it has. The same draws are made whenever it is asked.
+    Each resample draws N users with replacement, the same for all methods, and adds to each
+    method's mean over its seeds the noise of so few seeds; to one of a single seed none, so what is
+    found holds for that training. The same draws are made whenever it is asked.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def paired_bootstrap(
     """
     models = [base, *others]
     users = base.shape[1]
-    columns = np.concatenate(models).T  # (N, all seeds)
+    columns = np.stack([model.mean(axis=0) for model in models], axis=1)  # (N, models)
     rng = np.random.default_rng(int(mix("paired bootstrap", resamples)))
     size = max(1, _CELLS // max(users, 1))
     drawn = []
@@ -71,16 +74,15 @@ def paired_bootstrap(
         chosen = rng.integers(0, users, (number, users)) + np.arange(number)[:, None] * users
         counts = np.bincount(chosen.ravel(), minlength=number * users).reshape(number, users)
         drawn.append(counts @ columns / users)
-    by_seed = np.concatenate(drawn)  # (resamples, all seeds)
-    means, first = [], 0
-    for model in models:
+    means = np.concatenate(drawn)  # (resamples, models)
+    for place, model in enumerate(models):
         seeds = len(model)
-        picked = rng.integers(first, first + seeds, (resamples, seeds))
-        means.append(np.take_along_axis(by_seed, picked, axis=1).mean(axis=1))
-        first += seeds
+        if seeds > 1:
+            error = model.mean(axis=1).std(ddof=1) / math.sqrt(seeds)
+            means[:, place] += error * rng.standard_t(seeds - 1, resamples)
     return [
-        _describe(float(other.mean() - base.mean()), mean - means[0])
-        for other, mean in zip(others, means[1:], strict=True)
+        _describe(float(other.mean() - base.mean()), means[:, place] - means[:, 0])
+        for place, other in enumerate(others, 1)
     ]
 
 

@@ -48,6 +48,8 @@ class AlgorithmLine(Line):
     ----------
     trials
         Settings to try; with a single one there is nothing to choose and it is not run.
+    budget
+        How many were allowed; the grid may have fewer.
     trial_rounds
         Rounds of a trial; 0 for as many as a seed has.
     """
@@ -56,6 +58,7 @@ class AlgorithmLine(Line):
     path: Path
     entry: Entry
     trials: Sequence[Config]
+    budget: int
     seeds: int
     trial_rounds: int
     store: Store
@@ -110,10 +113,13 @@ class AlgorithmLine(Line):
         row = Row(self.entry.label, "federated", "missing", about=about(algorithm, self.trials[0]))
         row.trials = self._trials(outcomes)
         _note(row, [(f"trial {n}", c) for n, c in enumerate(self._tried, 1)], outcomes)
+        if len(self.trials) < self.budget:
+            number = "one row" if len(self.trials) == 1 else f"{len(self.trials)} rows"
+            row.notes.append(f"its grid has {number} of settings, fewer than the budget")
         if chosen is None:
-            if row.notes and all(cell.key in outcomes for cell in self._tried):
+            if all(cell.key in outcomes for cell in self._tried):
                 statuses = {outcomes[cell.key].status for cell in self._tried}
-                row.status = "infeasible" if "failed" not in statuses else "failed"
+                row.status = "infeasible" if statuses == {"infeasible"} else "failed"
             return row
         row.settings, row.about = changed(chosen), about(algorithm, chosen)
         row.settings.pop("seed", None)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import fedrecgel
 from fedrecgel.common.algorithms.base import refuse_individual
 from fedrecgel.common.algorithms.registry import algorithm_class, all_names, make_config
-from fedrecgel.common.config import Config, Scalar, kebab, setting_help
+from fedrecgel.common.config import Config, Scalar, checked, kebab, setting_help
 from fedrecgel.common.data.dataset import Dataset
 from fedrecgel.common.errors import ConfigError
 from fedrecgel.common.hashing import mix
@@ -228,14 +228,13 @@ def draw_trials(config: Config, budget: int, fixed: Sequence[str] = ()) -> list[
     ----------
     fixed
         Settings that the caller chose: they are not searched.
+
+    Raises
+    ------
+    ConfigError
+        When the grid names what is no setting, or a value that its setting cannot have.
     """
-    search = algorithm_class(config.algorithm).search_for(config)
-    search = {kebab(name): values for name, values in search.items()}
-    unknown = sorted(search.keys() - _known(config.algorithm))
-    if unknown:
-        raise ConfigError(
-            f"`search` of {config.algorithm} names '{unknown[0]}', which is none of its settings"
-        )
+    search = _grid(config)
     names = [name for name in sorted(search) if name not in fixed]
     rows = list(product(*(search[name] for name in names)))
     order = sorted(range(len(rows)), key=lambda i: int(mix("trial", json.dumps(rows[i]))))
@@ -250,6 +249,23 @@ def draw_trials(config: Config, budget: int, fixed: Sequence[str] = ()) -> list[
         if trial not in found:
             found.append(trial)
     return found[: max(budget, 1)]
+
+
+def _grid(config: Config) -> dict[str, tuple[Scalar, ...]]:
+    """What to search around these settings, every value one that its setting can have."""
+    whose = f"`search` of {config.algorithm}"
+    search = algorithm_class(config.algorithm).search_for(config)
+    grid: dict[str, tuple[Scalar, ...]] = {}
+    for name, values in search.items():
+        if kebab(name) not in _known(config.algorithm):
+            raise ConfigError(f"{whose} names '{kebab(name)}', which is none of its settings")
+        if not isinstance(values, tuple | list):
+            raise ConfigError(f"{whose}: '{kebab(name)}' needs a tuple of values, not {values!r}")
+        try:
+            grid[kebab(name)] = tuple(checked(type(config), name, value) for value in values)
+        except ConfigError as error:
+            raise ConfigError(f"{whose}: {error}") from None
+    return grid
 
 
 def changed(config: Config) -> dict[str, Scalar]:

@@ -61,18 +61,34 @@ class Limit:
         """
         if self.seconds is None:
             return None
-        each = at / rounds if rounds else elapsed
-        whole = max(job.rounds, job.whole)
-        estimate = each * whole if whole else elapsed
+        told = self._told(job, at / rounds if rounds else elapsed, not rounds)
+        told["estimate"] = max(told["estimate"], elapsed)
         # The first rounds are not like the others; a twentieth of the time is enough to judge by.
-        judged = rounds >= 2 and elapsed >= self.seconds / 20 and estimate > self.seconds
-        if not (judged or elapsed > self.seconds):
-            return None
+        judged = rounds >= 2 and elapsed >= self.seconds / 20 and told["estimate"] > self.seconds
+        return told if judged or elapsed > self.seconds else None
+
+    def judge(self, job: Job, found: Outcome) -> Outcome | None:
+        """How a cell ended, as this limit sees it; None if it is to be made again.
+
+        It may have been made under another limit, and a trial for runs of another length.
+        """
+        each = found.values.get("seconds_per_round")  # of a trial, or of one that took too long
+        if found.status == "failed" or (found.status == "infeasible" and not found.values):
+            return None  # perhaps for want of memory, disk, or of a library that is there by now
+        told = dict(found.values)
+        if each is not None:
+            told = self._told(job, each, found.values.get("at_least", False))
+        if self.seconds is None or told.get("estimate", 0.0) <= self.seconds:
+            return found if found.status == "done" else None
+        return Outcome("infeasible", too_long(told), told)
+
+    def _told(self, job: Job, each: float, at_least: bool) -> dict[str, Any]:
+        whole = max(job.rounds, job.whole)
         return {
             "seconds_per_round": each if whole else None,
-            "at_least": not rounds,
+            "at_least": at_least,
             "rounds": whole,
-            "estimate": max(estimate, elapsed),
+            "estimate": each * whole if whole else each,
             "limit": self.seconds,
         }
 

@@ -31,8 +31,8 @@ JSON = "comparison.json"
 READING = (
     "metrics in %, mean over seeds ± half of the 95 % t-interval over seeds; references have one "
     "training, so none",
-    "*: best federated mean; -: worse than it, paired bootstrap over users and seeds, p < 0.05 "
-    "after Holm's correction over the federated rows of this data set and metric",
+    "*: best federated mean; -: worse than it, paired bootstrap over users with the seeds' "
+    "noise, p < 0.05 after Holm's correction over the federated rows of this data set and metric",
     "+, -: a reference that is better or worse than the best federated row, corrected likewise "
     "over the references",
     "sampled: among up to 99 items never interacted with, as published tables; full: among all "

@@ -4,7 +4,7 @@ import heapq
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +120,7 @@ def compare(
         for entry, first in starts:
             trials = draw_trials(first, budget, list(given_to(entry, given)))
             lines[place].append(
-                AlgorithmLine(dataset, path, entry, trials, seeds, trial_rounds, store)
+                AlgorithmLine(dataset, path, entry, trials, budget, seeds, trial_rounds, store)
             )
     # One algorithm after the other on all data sets, so that what is stopped has whole rows.
     everything = [line for row in zip(*lines.values(), strict=True) for line in row]
@@ -129,7 +129,8 @@ def compare(
     options = options_of(seeds, budget, trial_rounds, cores, time_limit, said)
     stopped = False
     try:
-        with _alone(store):
+        # Whoever only looks need not wait for one who is at work.
+        with _alone(store) if cores else nullcontext():
             _work(everything, outcomes, store, cores, Limit(time_limit), log)
     except KeyboardInterrupt:
         stopped = True
@@ -237,7 +238,8 @@ def _work(
             while queue or pool.busy:
                 while queue and pool.free:
                     pool.give(heapq.heappop(queue)[2])
-                for job, outcome in pool.wait():
+                for job, made in pool.wait():
+                    outcome = limit.judge(job, made) or made
                     outcomes[job.cell.key] = outcome
                     watch.ended(job, outcome)
                     ask()
@@ -248,9 +250,5 @@ def _work(
 def _kept(store: Store, job: Job, limit: Limit, again: bool) -> Outcome | None:
     """How a cell ended before; None if it is to be made (again)."""
     found = store.read(job.cell)
-    if found is None or not again or found.status == "done":
-        return found
-    if found.status == "failed" or not found.values:
-        return None  # perhaps for want of memory, disk, or of a library that is there by now
-    enough = limit.seconds is None or limit.seconds >= found.values["estimate"]
-    return None if enough else found
+    judged = found and limit.judge(job, found)
+    return judged or (None if again else found)

@@ -40,10 +40,11 @@ def make(cell: Cell, data: Dataset, store: Store, on_round: OnRound) -> Outcome:
         if cell.kind == "reference":
             outcome, ranks = _reference(cell, data)
         elif cell.kind == "trial":
-            _run(cell, data, store.work(cell), on_round)
+            cost = _Cost(on_round)
+            _run(cell, data, store.work(cell), cost)
             # What the run measured on the test items is not looked at: a trial only validates.
             (store.work(cell) / "result.json").unlink()
-            outcome = Outcome("done")
+            outcome = Outcome("done", values={"seconds_per_round": cost.per_round})
         else:
             cost = _Cost(on_round)
             result = _run(cell, data, store.work(cell), cost)

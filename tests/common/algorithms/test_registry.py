@@ -32,6 +32,18 @@ def test_a_registered_algorithm_is_found_by_name() -> None:
     register(Ninth)  # a module may be imported twice
 
 
+def test_a_class_that_is_defined_again_takes_its_own_place() -> None:
+    def define() -> type[Ninth]:
+        class Notebook(Ninth):
+            pass
+
+        return register(Notebook)
+
+    first, second = define(), define()
+    assert first is not second
+    assert algorithm_class("ninth") is second
+
+
 def test_an_installed_packages_algorithm_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("ninth", f"{__name__}:Ninth", registry.GROUP)
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: Ninth)

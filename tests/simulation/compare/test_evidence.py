@@ -54,6 +54,19 @@ def test_seeds_that_disagree_make_it_less_sure():
     assert found[1]["p"] > 0.05
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_methods_that_differ_by_their_seeds_alone_are_rarely_told_apart(seeds):
+    """Of 200 pairs of equal methods about ten may have p < 0.05, whatever the number of seeds."""
+    rng = np.random.default_rng(seeds)
+    users = rng.random(100) * 0.1
+    found = 0
+    for _ in range(200):
+        # What a seed does to everybody is ten times what users differ by in the mean.
+        one, other = (users + rng.normal(0, 0.1, (seeds, 1)) for _ in range(2))
+        found += paired_bootstrap(one, [other], resamples=400)[0]["p"] < 0.05
+    assert found <= 14
+
+
 def row(label, kind, level):
     """All users have the same rank, so every resample has the same mean."""
     users = np.arange(30)

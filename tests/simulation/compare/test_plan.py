@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, make_config
@@ -55,6 +57,27 @@ def test_what_is_searched_are_settings_of_the_algorithm(name):
     for setting, values in cls.search.items():
         for value in values:
             make_config(name, {setting: value})
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ({"item_lr": (10.0, -50.0)}, "`search` of fedmf: setting 'item-lr' must be at least 0"),
+        (
+            {"item_lr": ("a", "b")},
+            "`search` of fedmf: setting 'item-lr' needs a value of type float",
+        ),
+        ({"item_lr": 10.0}, "`search` of fedmf: 'item-lr' needs a tuple of values, not 10.0"),
+        (
+            {"item_rate": (1.0,)},
+            "`search` of fedmf names 'item-rate', which is none of its settings",
+        ),
+    ],
+)
+def test_a_grid_with_what_cannot_be_is_refused(search, said, monkeypatch):
+    monkeypatch.setattr(algorithm_class("fedmf"), "search", search)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        draw_trials(start(Entry("fedmf"), {}), 3)
 
 
 def test_a_setting_that_the_caller_chose_is_not_searched():

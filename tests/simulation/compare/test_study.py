@@ -200,6 +200,39 @@ def test_settings_too_slow_for_a_seed_are_infeasible_in_their_short_trial(
     assert "s a round x 1000000 rounds = " in row["notes"][0]
 
 
+def test_a_trial_is_judged_by_the_runs_that_are_asked_for_now(small_data, tmp_path):
+    """A trial's cell is the same for runs of any length, what is said of it is not."""
+
+    def row(rounds, out):
+        asked = {**ASKED, "algorithms": ["fedncf"], "references": [], "seeds": 1, "rounds": rounds}
+        del asked["fedncf.device"]
+        made = compare(small_data.path, out, trial_rounds=4, time_limit=30.0, **asked)
+        return made.row("memory", "fedncf")
+
+    first = row(10_000_000, tmp_path / "long-first")
+    assert (first["status"], {trial["status"] for trial in first["trials"]}) == (
+        "infeasible",
+        {"infeasible"},
+    )
+    assert row(4, tmp_path / "long-first")["status"] == "done"
+    assert row(4, tmp_path / "short-first")["status"] == "done"
+    again = row(10_000_000, tmp_path / "short-first")
+    assert (again["status"], {trial["status"] for trial in again["trials"]}) == (
+        "infeasible",
+        {"infeasible"},
+    )
+    assert "s a round x 10000000 rounds = " in again["notes"][0]
+
+
+def test_a_grid_smaller_than_the_budget_is_said(small_data, tmp_path):
+    asked = {"algorithms": ["fedncf"], "references": [], "seeds": 1, "workers": 0, "log": "none"}
+    row = compare(small_data.path, tmp_path / "out", budget=999, **asked).row("memory", "fedncf")
+    assert (
+        row["notes"][-1]
+        == f"its grid has {len(row['trials'])} rows of settings, fewer than the budget"
+    )
+
+
 # --- without processes
 
 
@@ -258,6 +291,7 @@ def without_result(told):
         ("fedrecgel", "trial", lambda path: (path / CELL).write_text('"format"')),
         ("fedrecgel", "trial", lambda path: (path / HISTORY).unlink()),
         ("fedrecgel", "trial", lambda path: (path / HISTORY).write_text("what?\n")),
+        ("fedrecgel", "trial", lambda path: (path / HISTORY).write_text('{"round": 4}\n')),
         ("fedrecgel", "seed", lambda path: (path / HISTORY).write_bytes(b"\xff\xfe\x00")),
         ("fedrecgel", "seed", lambda path: (path / RANKS).unlink()),
         ("fedrecgel", "seed", lambda path: (path / RANKS).write_bytes(b"numpy")),
@@ -305,6 +339,9 @@ def test_two_comparisons_at_once_in_a_folder_are_refused(small_data, tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another comparison is at work"):
             compare(small_data.path, tmp_path, algorithms=["fedncf"])
+        # Who only looks at what is there so far may.
+        seen = compare(small_data.path, tmp_path, algorithms=["fedncf"], workers=0, log="none")
+        assert seen.row("memory", "fedncf")["status"] == "missing"
 
 
 def test_data_without_validation_items_cannot_be_tuned_on(on_disk, tmp_path):

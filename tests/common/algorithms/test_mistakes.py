@@ -1,0 +1,124 @@
+"""Mistakes in an algorithm of one's own are said where they are; nothing private leaves by one."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fedrecgel.client.app import answered
+from fedrecgel.common.algorithms import registry
+from fedrecgel.common.algorithms.fedmf import FedMF, FedMFConfig
+from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, register
+from fedrecgel.common.config import Config, setting_help
+from fedrecgel.common.errors import ConfigError, FederationError
+from fedrecgel.common.hashing import Keys
+from fedrecgel.common.interactions import Interactions
+from fedrecgel.common.state import Tensors
+
+ITEMS, USER, TABLE = frozenset({"items"}), frozenset({"user"}), frozenset({"table"})
+
+
+class NinthConfig(FedMFConfig):
+    algorithm: ClassVar[str] = "ninth"
+
+
+class Ninth(FedMF):
+    name: ClassVar[str] = "ninth"
+    config_class: ClassVar[type[Config]] = NinthConfig
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "ALGORITHMS", dict(ALGORITHMS))
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"shared": ITEMS | USER, "private": USER}, "'user' is declared shared and private"),
+        ({"addressed": USER}, "'user' is declared private and addressed"),
+        ({"addressed": ITEMS}, "'items' is declared shared and addressed"),
+        ({"uploaded": TABLE}, "'table' is declared uploaded but not private"),
+        ({"uploaded": ITEMS}, "'items' is declared uploaded but not private"),
+        ({"announced": USER}, "'user' is declared announced but not shared"),
+    ],
+)
+def test_declarations_that_exclude_each_other_are_refused(
+    declared: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Tensors(**{"shared": ITEMS, "item_rows": ITEMS, "private": USER, **declared})
+
+
+def test_who_uploads_a_private_tensor_cannot_say_that_the_server_sees_sums() -> None:
+    @register
+    class Uploading(Ninth):
+        def __init__(self, config: Any, num_items: int) -> None:
+            super().__init__(config, num_items)
+            self.tensors = Tensors(shared=ITEMS, item_rows=ITEMS, private=USER, uploaded=USER)
+
+    with pytest.raises(ConfigError, match="ninth uploads private 'user', but its reduce is 'sum'"):
+        make_algorithm(NinthConfig(), 5)
+
+
+def trained(change: Any) -> None:
+    """Two users' round, one at a time, with a ``local_update`` changed by ``change``."""
+
+    @register
+    class Changed(Ninth):
+        def local_update(self, download: Any, private: Any, data: Any, round: int) -> Any:
+            update, state = super().local_update(download, private, data, round)
+            return change(download, update, state)
+
+    algorithm = make_algorithm(NinthConfig(engine="loop"), 5)
+    keys: Keys = np.arange(2, dtype=np.uint64)
+    data = Interactions(np.array([0, 1], np.int32), np.array([0, 1, 2]), keys, 5)
+    download = algorithm.download(algorithm.init_server(), np.arange(2))  # type: ignore[arg-type]
+    algorithm.update_users(download, algorithm.init_private(keys), data, 1)
+
+
+def test_a_round_of_an_unchanged_algorithm_is_no_mistake() -> None:
+    trained(lambda download, update, state: (update, state))
+
+
+def test_private_tensors_that_come_back_under_other_names_are_refused() -> None:
+    with pytest.raises(FederationError, match=r"ninth returns private \['moment', 'user'\], init"):
+        trained(lambda _, update, state: (update, {**state, "moment": state["user"]}))
+    with pytest.raises(FederationError, match=r"returns private \[\], init_private \['user'\]"):
+        trained(lambda _, update, state: (update, {}))
+
+
+def test_a_download_that_is_changed_in_place_is_refused() -> None:
+    def spoil(download: Any, update: Any, state: Any) -> Any:
+        download["items"] += 1.0
+        return update, state
+
+    with pytest.raises(
+        FederationError, match="local_update of ninth changes its download in place"
+    ):
+        trained(spoil)
+
+
+def test_a_field_that_is_no_setting_is_named() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Plain(Config):
+        rate: float = 0.5
+
+    with pytest.raises(ConfigError, match=r"setting 'rate' is not made by .*setting\(\.\.\.\)"):
+        Plain()
+    with pytest.raises(ConfigError, match="setting 'rate' is not made by"):
+        setting_help(Plain)
+
+
+def test_the_last_line_of_a_defects_reply_says_where_it_was() -> None:
+    @answered
+    def handler(message: Message, context: Context) -> Message:
+        return {}["user"]  # type: ignore[no-any-return, typeddict-item]
+
+    message = Message(RecordDict({"c": ConfigRecord()}), dst_node_id=1, message_type="train")
+    reply = handler(message, Context(1, 1, {}, RecordDict(), {}))
+    last = reply.error.reason.splitlines()[-1]
+    assert last.startswith("KeyError: 'user' (test_mistakes.py, line ")
+    assert last.endswith(", in handler)")
