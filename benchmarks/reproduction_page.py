@@ -32,7 +32,7 @@ ROWS = (
         "own, last download",
         "71.05 / 43.89 [1]",
         "as the published code scores rows that a user did not touch; ours takes the newest "
-        "average, which is no different here",
+        "average, which is no different clean",
     ),
     Row(
         "PFedRec, average table",
@@ -96,7 +96,8 @@ ROWS = (
         "cofedrec",
         "own",
         "-",
-        "published for ML-100K only with noise in its messages; the leak again",
+        "published for ML-100K only with noise in its messages; leaky it jumps by up to thirty "
+        "points from a round to the next, so these two show no gap",
     ),
     Row(
         "local only, nothing sent, 50 rounds",
@@ -151,8 +152,9 @@ Read it so:
 - **Candidates count too.** A third implementation, run once with the published settings on
   candidates of its own, had 71.2 / 43.9 with the leak, and clean 53.4 / 32.4 for own tables,
   61.7 / 36.2 for the average; popularity had 40.1 / 22.2 there. Ours are within 2.2 of its
-  figures but for the HR of own tables, which swings by three points from round to round as well
-  as from seed to seed. It is not the code: the second implementation gives what ours gives.
+  figures but for the HR of own tables, which moves by a point from round to round, three or four
+  at times, and by more from seed to seed. Between ours and the second implementation no
+  difference can be shown.
 
 ## Repeated rows: Last.fm
 
@@ -176,12 +178,13 @@ l2 = 100, the first setting of its grid, since this protocol has no validation i
 - **Own tables.** Of the tuned rows a device keeps the scores, all that evaluation needs, at most
   `personal-rows` of them. Rows that a user did not touch are scored with the newest average; the
   published code keeps the average of the user's last download.
-- **Negatives** of one positive are distinct, in every version; candidates of validation and test
-  are drawn independently, 99 and 99, where the published code splits 198.
+- **Negatives** of one positive are distinct, as published (`plain.py` draws with replacement);
+  candidates of validation and test are drawn independently, 99 and 99, where the published code
+  splits 198.
 - **FedRAP** is run with `schedule=none`, the released behaviour; by default its weights grow as
   in the paper. The released code chooses the round on test.
-- Negatives, shuffling and initial values are hashes of the seed, so no run
-  can have the published random numbers.
+- Negatives, shuffling and initial values are hashes of the seed (`plain.py`: numpy's generator),
+  so no run can have the published random numbers.
 
 ## Sources
 

@@ -84,6 +84,20 @@ def test_the_page_of_reproductions_shows_what_is_missing_as_missing(bench: Any) 
     assert "| FedMF | 65.15 / 39.38 [2] | - | - |" in page({})
 
 
+def test_the_plain_algorithm_learns_what_its_users_have(bench: Any, tmp_path: Path) -> None:
+    data = prepare("synthetic", tmp_path / "data", users=20, items=40, interactions=8)
+    rounds = list(bench("plain").train_plain(data, leaky=True, rounds=10, seed=0))
+    assert len(rounds) == 10
+    has = torch.zeros(data.num_users, data.num_items, dtype=torch.bool)
+    held = torch.zeros_like(has)
+    for user in range(data.num_users):
+        has[user, data.train_of(user).tolist()] = True
+        held[user, [int(data.validation_items[user]), int(data.test_items[user])]] = True
+    own = rounds[-1]["own"]
+    assert own[has].mean() > own[held].mean() > own[~has & ~held].mean()  # only these are negatives
+    assert rounds[-1]["global"].shape == (data.num_users, data.num_items)
+
+
 def test_a_reproduction_trains_both_ways(bench: Any, tmp_path: Path) -> None:
     """On an invented data set: with the network and without, both ways of drawing negatives."""
     reproduction = bench("reproduction")

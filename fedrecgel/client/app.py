@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
@@ -30,6 +31,7 @@ from fedrecgel.common.requests import Experiment
 
 app = ClientApp()
 
+TORCH = str(Path(torch.__file__).parent)
 Handler = Callable[[Message, Context], Message]
 RAISED = 2
 """Flower's code for an app that raised an exception."""
@@ -48,8 +50,10 @@ def answered(handler: Handler) -> Handler:
         except FedRecError as error:
             reason = str(error)
         except Exception as error:
-            # A server shows the last line alone, so that has to say where it was.
-            at = traceback.extract_tb(error.__traceback__)[-1]
+            # A server shows the last line alone, so that has to say where it was, and not in torch.
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if not frame.filename.startswith(TORCH)]
+            at = (own or frames)[-1]
             where = f"{Path(at.filename).name}, line {at.lineno}, in {at.name}"
             told = f"{type(error).__name__}: {error}".splitlines()[0]
             reason = f"{traceback.format_exc()}{told} ({where})"

@@ -8,7 +8,7 @@ deny).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
 import numpy as np
@@ -67,6 +67,11 @@ class Tensors:
     uploaded: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        for use in fields(self):
+            names = getattr(self, use.name)
+            if isinstance(names, str):
+                raise ConfigError(f"tensors declared {use.name} are a set of names, not '{names}'")
+            object.__setattr__(self, use.name, frozenset(names))
         for first, second in combinations(("shared", "private", "addressed"), 2):
             both = getattr(self, first) & getattr(self, second)
             if both:

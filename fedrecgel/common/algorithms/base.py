@@ -271,7 +271,13 @@ class Algorithm(ABC, Generic[ConfigT]):
         for user in range(data.num_users):
             own = {name: value[user] for name, value in private.items()}
             one = data.take(np.array([user]))
-            update, state = self.local_update(download.user(user), own, one, round)
+            made: Any = self.local_update(download.user(user), own, one, round)
+            if not isinstance(made, tuple) or [type(part) for part in made] != [Update, dict]:
+                raise FederationError(
+                    f"local_update of {self.name} must return an Update and the new private state, "
+                    f"not {type(made).__name__}"
+                )
+            update, state = made
             if state.keys() != private.keys():
                 raise FederationError(
                     f"local_update of {self.name} returns private {sorted(state)}, init_private "

@@ -20,6 +20,7 @@ from fedrecgel.common.algorithms.perfedrec import PerFedRec
 from fedrecgel.common.algorithms.pfedrec import PFedRec
 from fedrecgel.common.config import Config
 from fedrecgel.common.errors import ConfigError
+from fedrecgel.common.state import Tensors
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     algorithm.name: algorithm
@@ -99,6 +100,10 @@ def make_algorithm(config: Config, num_items: int) -> Algorithm[Any]:
         When the settings, or the algorithm's own declarations, contradict each other.
     """
     algorithm = algorithm_class(config.algorithm).variant(config)(config, num_items)
+    if not isinstance(getattr(algorithm, "tensors", None), Tensors):
+        raise ConfigError(
+            f"{algorithm.name} declares no tensors; give it self.tensors = Tensors(...)"
+        )
     if algorithm.tensors.uploaded and algorithm.reduce == "sum":
         raise ConfigError(
             f"{algorithm.name} uploads private '{min(algorithm.tensors.uploaded)}', but its reduce "

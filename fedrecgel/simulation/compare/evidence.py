@@ -2,8 +2,8 @@
 
 `fedrecgel.common.resampling` asks about two trained models. Here the question is about methods, of
 which each seed is one training; so what another seed would have changed counts as well. Two to five
-seeds are too few to draw from: a mean over ``n`` of them is given the noise that its interval is
-made of, Student's t with ``n - 1`` degrees of freedom times their standard error.
+seeds are too few to draw from: a difference of two means over seeds is given the noise that Welch's
+test counts with, Student's t with the degrees of freedom of both times their standard error.
 """
 
 import math
@@ -52,9 +52,9 @@ def paired_bootstrap(
 ) -> list[dict[str, float]]:
     """Compare others with ``base``: one metric of each user, (seeds, N), on the same users.
 
-    Each resample draws N users with replacement, the same for all methods, and adds to each
-    method's mean over its seeds the noise of so few seeds; to one of a single seed none, so what is
-    found holds for that training. The same draws are made whenever it is asked.
+    Each resample draws N users with replacement, the same for all methods, and adds to a difference
+    the noise of so few seeds; for a method of a single seed none, so what is found holds for that
+    training. The same draws are made whenever it is asked.
 
     Returns
     -------
@@ -75,15 +75,26 @@ def paired_bootstrap(
         counts = np.bincount(chosen.ravel(), minlength=number * users).reshape(number, users)
         drawn.append(counts @ columns / users)
     means = np.concatenate(drawn)  # (resamples, models)
-    for place, model in enumerate(models):
-        seeds = len(model)
-        if seeds > 1:
-            error = model.mean(axis=1).std(ddof=1) / math.sqrt(seeds)
-            means[:, place] += error * rng.standard_t(seeds - 1, resamples)
-    return [
-        _describe(float(other.mean() - base.mean()), means[:, place] - means[:, 0])
-        for place, other in enumerate(others, 1)
+    found = []
+    for place, other in enumerate(others, 1):
+        error, freedom = _welch(base, other)
+        drawn_difference = means[:, place] - means[:, 0]
+        if error > 0:
+            drawn_difference += error * rng.standard_t(freedom, resamples)
+        found.append(_describe(float(other.mean() - base.mean()), drawn_difference))
+    return found
+
+
+def _welch(*models: Each) -> tuple[float, float]:
+    """Standard error over seeds of the difference of two means, and its degrees of freedom."""
+    parts = [
+        (model.mean(axis=1).var(ddof=1) / len(model), len(model) - 1)
+        for model in models
+        if len(model) > 1
     ]
+    total = sum(part for part, _ in parts)
+    spread = sum(part**2 / freedom for part, freedom in parts)
+    return math.sqrt(total), total**2 / spread if spread > 0 else 1.0
 
 
 def _describe(value: float, drawn: Each) -> dict[str, float]:

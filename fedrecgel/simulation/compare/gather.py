@@ -153,9 +153,14 @@ def against_best(rows: Sequence[Row]) -> None:
     """Put into ``tests`` of every row its paired bootstrap against the best federated one.
 
     For each metric: the best is the federated row with the highest mean; Holm's correction is over
-    the other federated rows, and by itself over the references, which only give the scale.
+    the other federated rows, and by itself over the references, which only give the scale. A
+    federated row of which a single seed is there takes no part where others have more.
     """
     measured = [row for row in rows if row.measured is not None]
+    federated = [row for row in measured if row.kind == "federated"]
+    # What one seed says beside others' several has no noise to count with.
+    several = any(len(row.seeds) > 1 for row in federated)
+    measured = [r for r in measured if r.kind == "reference" or not several or len(r.seeds) > 1]
     federated = [row for row in measured if row.kind == "federated"]
     for name in METRICS if federated else ():
         best = max(federated, key=lambda row: float(_each(row, name).mean()))

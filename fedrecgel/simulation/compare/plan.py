@@ -259,6 +259,8 @@ def _grid(config: Config) -> dict[str, tuple[Scalar, ...]]:
     for name, values in search.items():
         if kebab(name) not in _known(config.algorithm):
             raise ConfigError(f"{whose} names '{kebab(name)}', which is none of its settings")
+        if kebab(name) in (*COMMON, "seed"):
+            raise ConfigError(f"{whose} names '{kebab(name)}', which is the same for all rows")
         if not isinstance(values, tuple | list):
             raise ConfigError(f"{whose}: '{kebab(name)}' needs a tuple of values, not {values!r}")
         try:

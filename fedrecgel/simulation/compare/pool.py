@@ -62,10 +62,19 @@ class Limit:
         if self.seconds is None:
             return None
         told = self._told(job, at / rounds if rounds else elapsed, not rounds)
-        told["estimate"] = max(told["estimate"], elapsed)
-        # The first rounds are not like the others; a twentieth of the time is enough to judge by.
-        judged = rounds >= 2 and elapsed >= self.seconds / 20 and told["estimate"] > self.seconds
-        return told if judged or elapsed > self.seconds else None
+        if told["estimate"] > self.seconds:
+            # The first rounds are not like the others; a twentieth of the time is enough to judge.
+            judged = rounds >= 2 and elapsed >= self.seconds / 20
+            return told if judged or elapsed > self.seconds else None
+        if elapsed <= self.seconds:
+            return None
+        # It is not the rounds that take so long, but what comes after them.
+        return told | {
+            "seconds_per_round": None,
+            "rounds": 0,
+            "at_least": True,
+            "estimate": elapsed,
+        }
 
     def judge(self, job: Job, found: Outcome) -> Outcome | None:
         """How a cell ended, as this limit sees it; None if it is to be made again.
@@ -247,9 +256,8 @@ def _path() -> str:
 def too_long(late: dict[str, Any]) -> str:
     """Say in one line why a cell is infeasible."""
     about = "more than " if late["at_least"] else ""
+    estimate = f"{late['estimate']:,.0f}" if late["estimate"] >= 10 else f"{late['estimate']:.2g}"
+    told = f"{estimate} s, the limit is {late['limit']:,g} s"
     if not late["rounds"]:
-        return f"took {about}{late['estimate']:,.3g} s, the limit is {late['limit']:,g} s"
-    return (
-        f"{about}{late['seconds_per_round']:.2g} s a round x {late['rounds']} rounds = "
-        f"{late['estimate']:,.0f} s, the limit is {late['limit']:,g} s"
-    )
+        return f"took {about}{told}"
+    return f"{about}{late['seconds_per_round']:.2g} s a round x {late['rounds']} rounds = {told}"

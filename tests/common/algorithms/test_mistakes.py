@@ -1,11 +1,14 @@
 """Mistakes in an algorithm of one's own are said where they are; nothing private leaves by one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from fedrecgel.client.app import answered
 from fedrecgel.common.algorithms import registry
@@ -16,6 +19,7 @@ from fedrecgel.common.errors import ConfigError, FederationError
 from fedrecgel.common.hashing import Keys
 from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.state import Tensors
+from fedrecgel.simulation.grid import InProcessGrid
 
 ITEMS, USER, TABLE = frozenset({"items"}), frozenset({"user"}), frozenset({"table"})
 
@@ -43,6 +47,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"uploaded": TABLE}, "'table' is declared uploaded but not private"),
         ({"uploaded": ITEMS}, "'items' is declared uploaded but not private"),
         ({"announced": USER}, "'user' is declared announced but not shared"),
+        ({"shared": "items"}, "declared shared are a set of names, not 'items'"),
     ],
 )
 def test_declarations_that_exclude_each_other_are_refused(
@@ -60,6 +65,17 @@ def test_who_uploads_a_private_tensor_cannot_say_that_the_server_sees_sums() -> 
             self.tensors = Tensors(shared=ITEMS, item_rows=ITEMS, private=USER, uploaded=USER)
 
     with pytest.raises(ConfigError, match="ninth uploads private 'user', but its reduce is 'sum'"):
+        make_algorithm(NinthConfig(), 5)
+
+
+def test_an_algorithm_that_declares_nothing_is_refused() -> None:
+    @register
+    class Silent(Ninth):
+        def __init__(self, config: Any, num_items: int) -> None:
+            super().__init__(config, num_items)
+            del self.tensors
+
+    with pytest.raises(ConfigError, match="ninth declares no tensors"):
         make_algorithm(NinthConfig(), 5)
 
 
@@ -90,6 +106,18 @@ def test_private_tensors_that_come_back_under_other_names_are_refused() -> None:
         trained(lambda _, update, state: (update, {}))
 
 
+@pytest.mark.parametrize("made", [None, "update", ("update", "state", "loss"), ("state", "update")])
+def test_what_else_local_update_returns_is_refused(made: Any) -> None:
+    def change(_: Any, update: Any, state: Any) -> Any:
+        named = {"update": update, "state": state, "loss": 0.5}
+        return tuple(map(named.get, made)) if isinstance(made, tuple) else named.get(made)
+
+    with pytest.raises(
+        FederationError, match="ninth must return an Update and the new private state"
+    ):
+        trained(change)
+
+
 def test_a_download_that_is_changed_in_place_is_refused() -> None:
     def spoil(download: Any, update: Any, state: Any) -> Any:
         download["items"] += 1.0
@@ -112,13 +140,24 @@ def test_a_field_that_is_no_setting_is_named() -> None:
         setting_help(Plain)
 
 
-def test_the_last_line_of_a_defects_reply_says_where_it_was() -> None:
+@pytest.mark.parametrize(
+    ("defect", "said"),
+    [
+        (lambda: {}["user"], "KeyError: 'user'"),  # type: ignore[typeddict-item]
+        (lambda: torch.autograd.grad(torch.ones(1), torch.ones(1)), "RuntimeError: element 0 of"),
+    ],
+)
+def test_the_last_line_of_a_defects_reply_says_where_it_was(
+    defect: Callable[[], Any], said: str
+) -> None:
     @answered
     def handler(message: Message, context: Context) -> Message:
-        return {}["user"]  # type: ignore[no-any-return, typeddict-item]
+        defect()
+        return message
 
-    message = Message(RecordDict({"c": ConfigRecord()}), dst_node_id=1, message_type="train")
-    reply = handler(message, Context(1, 1, {}, RecordDict(), {}))
-    last = reply.error.reason.splitlines()[-1]
-    assert last.startswith("KeyError: 'user' (test_mistakes.py, line ")
-    assert last.endswith(", in handler)")
+    grid = InProcessGrid(ClientApp(), [{}], {})
+    message = grid.create_message(RecordDict(), "train", 2, "")
+    last = handler(message, Context(1, 1, {}, RecordDict(), {})).error.reason.splitlines()[-1]
+    assert last.startswith(said)
+    assert "(test_mistakes.py, line " in last
+    assert last.endswith(", in <lambda>)")

@@ -67,14 +67,34 @@ def test_methods_that_differ_by_their_seeds_alone_are_rarely_told_apart(seeds):
     assert found <= 14
 
 
-def row(label, kind, level):
+def test_a_difference_of_four_standard_errors_is_mostly_found_with_three_seeds():
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(100):
+        # One standard error of a mean is 0.1 / sqrt(3), of the difference 0.082.
+        one, other = (rng.normal(0, 0.1, (3, 1)) + np.zeros((1, 20)) for _ in range(2))
+        found += paired_bootstrap(one, [other + 0.33], resamples=400)[0]["p"] < 0.05
+    assert found > 60
+
+
+def test_one_seed_beside_others_several_is_not_judged():
+    rows = [row("a", "federated", 5), row("b", "federated", 2), row("c", "federated", 0, seeds=1)]
+    against_best(rows)
+    assert rows[2].tests == {}
+    assert rows[1].tests["full.ndcg@10"] == {"best": True}
+    alone = [row("a", "federated", 5, seeds=1), row("b", "federated", 2, seeds=1)]
+    against_best(alone)
+    assert alone[1].tests["full.ndcg@10"] == {"best": True}
+
+
+def row(label, kind, level, seeds=2):
     """All users have the same rank, so every resample has the same mean."""
     users = np.arange(30)
     rank = np.full(30, level)
     none = np.zeros(30, dtype=np.int64)
     ranks = np.column_stack([users, rank, none, rank, none])
     counted = {"users": {"all": 30, "eligible": 30, "never_trained": 3}}
-    return Row(label, kind, "done", measured=Measured.of([ranks, ranks], [counted, counted]))
+    measured = Measured.of([ranks] * seeds, [counted] * seeds)
+    return Row(label, kind, "done", seeds=list(range(seeds)), measured=measured)
 
 
 def test_rows_are_tested_against_the_best_federated_one_with_holms_correction():

@@ -68,6 +68,8 @@ def test_what_is_searched_are_settings_of_the_algorithm(name):
             "`search` of fedmf: setting 'item-lr' needs a value of type float",
         ),
         ({"item_lr": 10.0}, "`search` of fedmf: 'item-lr' needs a tuple of values, not 10.0"),
+        ({"seed": (1, 2)}, "`search` of fedmf names 'seed', which is the same for all rows"),
+        ({"rounds": (1, 2)}, "`search` of fedmf names 'rounds', which is the same for all rows"),
         (
             {"item_rate": (1.0,)},
             "`search` of fedmf names 'item-rate', which is none of its settings",

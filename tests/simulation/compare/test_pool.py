@@ -4,6 +4,7 @@ import pytest
 
 from fedrecgel.simulation.compare.plan import Cell
 from fedrecgel.simulation.compare.pool import Job, Limit, too_long
+from fedrecgel.simulation.compare.store import Outcome
 
 CELL = Cell("seed", "fedncf", "made", "a" * 64)
 
@@ -48,6 +49,23 @@ def test_a_trial_is_too_slow_when_a_seed_with_its_settings_would_be():
     assert Limit(100.0).exceeded(job(40), elapsed=6.0, rounds=3, at=6.0) is None
     # 0.9 s a round: both would.
     assert Limit(100.0).exceeded(trial, elapsed=9.0, rounds=10, at=9.0) is None
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "rounds", "at"),
+    [(6.0, 3, 6.0), (101.0, 0, 0.0), (101.0, 100, 60.0)],  # the last: 40 s after its rounds
+)
+def test_what_took_too_long_is_not_made_again_under_the_same_limit(elapsed, rounds, at):
+    late = Limit(100.0).exceeded(job(100), elapsed, rounds, at)
+    kept = Outcome("infeasible", too_long(late), late)
+    assert Limit(100.0).judge(job(100), kept) == kept
+    assert Limit(1e6).judge(job(100), kept) is None
+    assert Limit(None).judge(job(100), kept) is None
+
+
+def test_what_is_slow_after_its_rounds_says_so():
+    late = Limit(100.0).exceeded(job(100), elapsed=101.0, rounds=100, at=60.0)
+    assert too_long(late) == "took more than 101 s, the limit is 100 s"
 
 
 def test_a_reference_has_no_rounds():
