@@ -20,7 +20,7 @@ from fedrecgel.common.json_file import write_json
 from fedrecgel.simulation.compare.plan import Cell
 from fedrecgel.simulation.rounds import MetricRow
 
-__all__ = ["CELL", "HISTORY", "RANKS", "Outcome", "Store"]
+__all__ = ["CELL", "HISTORY", "RANKS", "Outcome", "Status", "Store"]
 
 FORMAT = 2
 CELL, RANKS, HISTORY = "cell.json", "ranks.npy", "metrics.jsonl"

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from fedrecgel.client.store import load_ranks
 from fedrecgel.common.algorithms.registry import make_config
 from fedrecgel.common.data.dataset import Dataset
-from fedrecgel.common.errors import FedRecError, RunError, TooLargeError
+from fedrecgel.common.errors import DataError, FedRecError, RunError, TooLargeError
 from fedrecgel.server.run_folder import CONFIG
 from fedrecgel.simulation.central.tuned import Reference, references
 from fedrecgel.simulation.compare.plan import Cell
-from fedrecgel.simulation.compare.store import Outcome, Store
+from fedrecgel.simulation.compare.store import Outcome, Status, Store
 from fedrecgel.simulation.report import report_of_ranks
 from fedrecgel.simulation.result import Result
 from fedrecgel.simulation.rounds import MetricRow, series
@@ -52,6 +52,10 @@ def make(cell: Cell, data: Dataset, store: Store, on_round: OnRound) -> Outcome:
             outcome, ranks = Outcome("done", values={"result": values}), _ranks(result)
     except TooLargeError as error:
         outcome = Outcome("infeasible", str(error))
+    except DataError as error:
+        # References need what not all data have, such as times.
+        status: Status = "infeasible" if cell.kind == "reference" else "failed"
+        outcome = Outcome(status, str(error))
     except FedRecError as error:
         outcome = Outcome("failed", str(error))
     except MemoryError:

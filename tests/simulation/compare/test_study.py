@@ -15,6 +15,7 @@ import pytest
 
 from fedrecgel.cli import main
 from fedrecgel.common.algorithms import registry
+from fedrecgel.common.data.dataset import make_dataset
 from fedrecgel.common.errors import ConfigError, FedRecError, RunError
 from fedrecgel.simulation.compare import work
 from fedrecgel.simulation.compare.plan import Cell
@@ -252,6 +253,14 @@ def test_an_error_of_a_cell_is_its_outcome(small_data, tmp_path, monkeypatch):
         assert made == store.read(cell) == Outcome("failed", line)
 
 
+def test_a_reference_that_needs_what_the_data_lack_is_infeasible(on_disk, tmp_path):
+    data = on_disk(make_dataset([[0, 1], [2, 3]], [6, 7], [4, 5], num_items=8))  # without times
+    cell = Cell.reference(data, "recent")
+    outcome = make(cell, data, Store.open(tmp_path), lambda line: None)
+    assert outcome.status == "infeasible"
+    assert "has no times" in outcome.line
+
+
 def test_what_does_not_fit_is_infeasible_with_its_estimate_and_made_once_it_fits(
     small_data, tmp_path, monkeypatch
 ):
@@ -345,8 +354,6 @@ def test_two_comparisons_at_once_in_a_folder_are_refused(small_data, tmp_path):
 
 
 def test_data_without_validation_items_cannot_be_tuned_on(on_disk, tmp_path):
-    from fedrecgel.common.data.dataset import make_dataset
-
     data = on_disk(make_dataset([[0, 1], [2, 3]], [-1, -1], [4, 5], num_items=8))
     with pytest.raises(ConfigError, match="--budget 1"):
         compare(data.path, tmp_path / "out")
