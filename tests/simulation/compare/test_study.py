@@ -254,11 +254,11 @@ def test_an_error_of_a_cell_is_its_outcome(small_data, tmp_path, monkeypatch):
 
 
 def test_a_reference_that_needs_what_the_data_lack_is_infeasible(on_disk, tmp_path):
-    data = on_disk(make_dataset([[0, 1], [2, 3]], [6, 7], [4, 5], num_items=8))  # without times
-    cell = Cell.reference(data, "recent")
-    outcome = make(cell, data, Store.open(tmp_path), lambda line: None)
+    data = on_disk(make_dataset([[0, 1], [2, 3]], [6, 7], [4, 5], num_items=8))
+    store = Store.open(tmp_path / "out")
+    outcome = make(Cell.reference(data, "recent"), data, store, lambda line: None)
     assert outcome.status == "infeasible"
-    assert "has no times" in outcome.line
+    assert "to read times from" in outcome.line
 
 
 def test_what_does_not_fit_is_infeasible_with_its_estimate_and_made_once_it_fits(
