@@ -1,6 +1,8 @@
 """``fedrecgel deploy local``, ``certificates`` and ``check``: deployments without containers."""
 
 import argparse
+import json
+import shlex
 import signal
 import sys
 import time
@@ -132,9 +134,7 @@ def _keep(machine: "OneMachine", running: "LocalDeployment", say: Any) -> None: 
     """Wait for Ctrl-C, or for a process that ends."""
     say(
         "\nthe processes keep running until Ctrl-C; another run from another terminal:\n"
-        f"  FLWR_HOME={running.operator.home} flwr run {machine.folder / 'app'} deployment "
-        f"--stream -c \"catalogue='{machine.folder / 'sites/catalogue.json'}' "
-        f"out='{machine.folder / 'run-2'}' rounds=5\""
+        f"  {another_run(machine.folder, running.operator.home)}"
     )
     try:
         while True:
@@ -142,6 +142,18 @@ def _keep(machine: "OneMachine", running: "LocalDeployment", say: Any) -> None: 
             time.sleep(1)
     except KeyboardInterrupt:
         say("stopping")
+
+
+def another_run(folder: Path, home: Path) -> str:
+    """The command of a further run, for a shell: paths may hold what shells and TOML take apart."""
+    paths = {"catalogue": folder / "sites/catalogue.json", "out": folder / "run-2"}
+    # A basic string of TOML is written as one of JSON.
+    settings = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
+    app = shlex.quote(str(folder / "app"))
+    return (
+        f"FLWR_HOME={shlex.quote(str(home))} flwr run {app} deployment --stream "
+        f"-c {shlex.quote(f'{settings} rounds=5')}"
+    )
 
 
 def _certificates(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedrecgel.common.errors import DeployError
 from fedrecgel.deploy.flower import SuperLink, flower_version, speaks_grpc
-from fedrecgel.deploy.probe import flower_of, offers_fleet, probe
+from fedrecgel.deploy.probe import Answer, flower_of, offers_fleet, probe
 
 
 def check_superlink(address: str, ca: Path) -> str:
@@ -23,10 +23,7 @@ def check_superlink(address: str, ca: Path) -> str:
         In one line, when the site's SuperNode would try again for ever.
     """
     own = flower_version()
-    answer = probe(address, ca)
-    # The API tells its version; the gRPC Fleet port of 1.39 has none to ask.
-    grpc = answer.protocol == "h2" and offers_fleet(address, ca)
-    theirs = "" if grpc else flower_of(address, ca)
+    answer, grpc, theirs = _flower_at(address, ca)
     if not theirs and not grpc:
         raise DeployError(f"{address} answers over TLS but is no SuperLink; is the port right?")
     if theirs and speaks_grpc(own) and not speaks_grpc(theirs):
@@ -54,6 +51,16 @@ def check_superlink(address: str, ca: Path) -> str:
     return f"{address}: {transport} over {answer.tls}, {version}, certificate trusted; here {own}"
 
 
+def _flower_at(address: str, ca: Path) -> tuple[Answer, bool, str]:
+    """What answers, whether it is a Fleet API over gRPC, and else the version that it tells.
+
+    The API tells its version; the gRPC Fleet port of 1.39 has none to ask.
+    """
+    answer = probe(address, ca)
+    grpc = answer.protocol == "h2" and offers_fleet(address, ca)
+    return answer, grpc, "" if grpc else flower_of(address, ca)
+
+
 def check_link(link: SuperLink, ca: Path) -> str:
     """As `check_superlink`, and whether another kind of Flower is there instead.
 
@@ -70,9 +77,8 @@ def check_link(link: SuperLink, ca: Path) -> str:
     except DeployError as error:
         theirs = ""
         with contextlib.suppress(DeployError):
-            answer = probe(other, ca)
-            grpc = answer.protocol == "h2" and offers_fleet(other, ca)
-            theirs = "1.39" if grpc else flower_of(other, ca)
+            _, grpc, theirs = _flower_at(other, ca)
+            theirs = "1.39" if grpc else theirs
         if not theirs or speaks_grpc(theirs) == speaks_grpc(own):
             raise
         raise DeployError(

@@ -1,5 +1,6 @@
 """`fedrecgel deploy`: what is refused before anything starts, in one line with code 2."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from fedrecgel import prepare
 from fedrecgel.cli import main
+from fedrecgel.cli.deploy_local import another_run
 from fedrecgel.deploy.certificates import Authority
 from fedrecgel.deploy.control import Operator
 from fedrecgel.deploy.processes import free_ports
@@ -204,3 +206,16 @@ def test_an_address_that_cannot_be_is_refused_at_once(
     operator = ["--superlink", "a..b:8000", *keys]
     (tmp_path / "s.pub").touch()
     assert "is no name of a machine" in refused(["register", "s", *operator], capsys)
+
+
+def test_the_command_of_a_further_run_survives_a_shell_and_flowers_parser() -> None:
+    parse = pytest.importorskip("flwr.common.config").parse_config_args
+    told = another_run(Path("/my sites/it's & $HOME"), Path("/a home"))
+    words = shlex.split(told)
+    assert words[0] == "FLWR_HOME=/a home"
+    assert words[3:6] == ["/my sites/it's & $HOME/app", "deployment", "--stream"]
+    assert parse([words[7]]) == {
+        "catalogue": "/my sites/it's & $HOME/sites/catalogue.json",
+        "out": "/my sites/it's & $HOME/run-2",
+        "rounds": 5,
+    }

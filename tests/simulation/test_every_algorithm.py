@@ -138,7 +138,7 @@ def test_what_the_server_keeps_for_single_users_is_for_its_owner_to_read(run: Re
     assert not path.exists() or path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("run", ("perfedrec", "cofedrec", "gpfedrec"), indirect=True)
+@pytest.mark.parametrize("run", ["perfedrec", "cofedrec", "gpfedrec"], indirect=True)
 def test_bytes_are_those_of_the_user_and_not_of_the_node(run: Result) -> None:
     """A table has 30 rows of 4 numbers of 8 bytes, and a sent row an index of 8.
 
