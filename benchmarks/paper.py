@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.report import write_page
 from fedrecgel import prepare, simulate
 from fedrecgel.client.store import load_ranks
 from fedrecgel.common.metrics import RankCounts, metric
@@ -52,11 +53,7 @@ def main() -> None:
     arguments = parser.parse_args()
     entries = (entry.partition(":") for entry in arguments.data)
     rows = [row_of(name, int(seeds or 1), arguments.work) for name, _, seeds in entries]
-    text = table(rows)
-    print(text)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.with_suffix(".md").write_text(text, encoding="utf-8")
-    arguments.out.with_suffix(".json").write_text(json.dumps(rows, indent=2) + "\n")
+    write_page(arguments.out, table(rows), rows)
 
 
 def row_of(name: str, seeds: int, work: Path) -> dict[str, Any]:

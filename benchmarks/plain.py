@@ -6,11 +6,9 @@ hashes, no merged samples. Where both agree, a number is the method's and not th
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrecgel.common.data.dataset import Dataset
@@ -32,15 +30,18 @@ def train_plain(
     users, items = dataset.num_users, dataset.num_items
     draw, init = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     train = [dataset.train_of(user).astype(np.int64) for user in range(users)]
-    barred = [_held_out(dataset, user) if leaky else train[user][:0] for user in range(users)]
+    held = np.stack([dataset.validation_items, dataset.test_items], axis=1)  # -1: there is none
     pools = [
-        np.setdiff1d(np.arange(items), np.concatenate(both))
-        for both in zip(train, barred, strict=True)
+        np.setdiff1d(np.arange(items), [*own, *(held[user] if leaky else ())])
+        for user, own in enumerate(train)
     ]
     table = torch.randn(items, DIMENSION, generator=init)
     # As torch begins a linear layer, and the same for all users, as published.
-    weights, bias = ((torch.rand(n, generator=init) * 2 - 1) / DIMENSION**0.5 for n in (32, 1))
+    weights, bias = (
+        (torch.rand(n, generator=init) * 2 - 1) / DIMENSION**0.5 for n in (DIMENSION, 1)
+    )
     weights, bias = weights.repeat(users, 1), bias.repeat(users)
+    rate = ETA * 80 * items
     for _ in range(rounds):
         total, scores = torch.zeros_like(table), torch.empty(users, items)
         for user in range(users):
@@ -58,14 +59,8 @@ def train_plain(
                 weights[user] -= ETA * (slope @ rows)
                 bias[user] -= ETA * slope.sum()
                 slope = (torch.sigmoid(rows @ weights[user] + bias[user]) - target) / len(batch)
-                rate = ETA * 80 * items
                 mine.index_add_(0, index, torch.outer(slope, weights[user]), alpha=-rate)
             total += mine
             scores[user] = mine @ weights[user] + bias[user]
         table = total / users
         yield {"own": scores, "global": weights @ table.T + bias[:, None]}
-
-
-def _held_out(dataset: Dataset, user: int) -> NDArray[Any]:
-    both = [int(dataset.validation_items[user]), int(dataset.test_items[user])]
-    return np.array([item for item in both if item >= 0], dtype=np.int64)

@@ -27,6 +27,14 @@ def write(figures: Figures, folder: Path) -> None:
     _plot(figures, folder / "bench.png")
 
 
+def write_page(out: Path, page: str, figures: object) -> None:
+    """Print a page, and write it as ``OUT.md`` and what it says as ``OUT.json``."""
+    print(page)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".md").write_text(page, encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(figures, indent=2) + "\n")
+
+
 def _head(figures: Figures) -> str:
     m = figures["machine"]
     return (

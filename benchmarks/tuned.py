@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.machine import describe
+from benchmarks.report import write_page
 from fedrecgel import Dataset, simulate
 from fedrecgel.simulation.central.tuned import references
 from fedrecgel.simulation.references import values
@@ -45,11 +46,7 @@ def main() -> None:
     figures: dict[str, Any] = {"machine": machine, "sets": []}
     for folder in arguments.data.split(","):
         figures["sets"].append(measure(Dataset.load(folder), arguments.seeds, arguments.work))
-    text = page(figures)
-    print(text)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.with_suffix(".md").write_text(text, encoding="utf-8")
-    arguments.out.with_suffix(".json").write_text(json.dumps(figures, indent=2) + "\n")
+    write_page(arguments.out, page(figures), figures)
 
 
 def measure(data: Dataset, seeds: int, work: Path) -> dict[str, Any]:

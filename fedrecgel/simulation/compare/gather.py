@@ -157,18 +157,17 @@ def against_best(rows: Sequence[Row]) -> None:
     federated row of which a single seed is there takes no part where others have more.
     """
     measured = [row for row in rows if row.measured is not None]
+    references = [row for row in measured if row.kind == "reference"]
     federated = [row for row in measured if row.kind == "federated"]
     # What one seed says beside others' several has no noise to count with.
-    several = any(len(row.seeds) > 1 for row in federated)
-    measured = [r for r in measured if r.kind == "reference" or not several or len(r.seeds) > 1]
-    federated = [row for row in measured if row.kind == "federated"]
+    federated = [row for row in federated if len(row.seeds) > 1] or federated
     for name in METRICS if federated else ():
         best = max(federated, key=lambda row: float(_each(row, name).mean()))
         best.tests[name] = {"best": True}
         assert best.measured is not None
         users = best.measured.users
-        for kind in ("federated", "reference"):
-            family = [row for row in measured if row.kind == kind and row is not best]
+        for kind in (federated, references):
+            family = [row for row in kind if row is not best]
             same = [r for r in family if np.array_equal(_users(r), users)]
             found = paired_bootstrap(_each(best, name), [_each(row, name) for row in same])
             adjusted = holm([cell["p"] for cell in found])

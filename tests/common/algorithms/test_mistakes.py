@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedrecgel.client.app import answered
-from fedrecgel.common.algorithms import registry
-from fedrecgel.common.algorithms.fedmf import FedMF, FedMFConfig
-from fedrecgel.common.algorithms.registry import ALGORITHMS, make_algorithm, register
+from fedrecgel.common.algorithms.registry import make_algorithm, register
 from fedrecgel.common.config import Config, setting_help
 from fedrecgel.common.errors import ConfigError, FederationError
 from fedrecgel.common.hashing import Keys
@@ -21,21 +19,9 @@ from fedrecgel.common.interactions import Interactions
 from fedrecgel.common.state import Tensors
 from fedrecgel.simulation.grid import InProcessGrid
 
+from .conftest import Ninth, NinthConfig
+
 ITEMS, USER, TABLE = frozenset({"items"}), frozenset({"user"}), frozenset({"table"})
-
-
-class NinthConfig(FedMFConfig):
-    algorithm: ClassVar[str] = "ninth"
-
-
-class Ninth(FedMF):
-    name: ClassVar[str] = "ninth"
-    config_class: ClassVar[type[Config]] = NinthConfig
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "ALGORITHMS", dict(ALGORITHMS))
 
 
 @pytest.mark.parametrize(

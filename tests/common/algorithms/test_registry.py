@@ -1,29 +1,15 @@
 """Algorithms of others: registered in the program, or declared by an installed package."""
 
 import importlib.metadata
-from typing import ClassVar
 
 import pytest
 
 from fedrecgel.common.algorithms import registry
-from fedrecgel.common.algorithms.fedmf import FedMF, FedMFConfig
-from fedrecgel.common.algorithms.registry import ALGORITHMS, algorithm_class, register
-from fedrecgel.common.config import Config
+from fedrecgel.common.algorithms.fedmf import FedMFConfig
+from fedrecgel.common.algorithms.registry import algorithm_class, register
 from fedrecgel.common.errors import ConfigError
 
-
-class NinthConfig(FedMFConfig):
-    algorithm: ClassVar[str] = "ninth"
-
-
-class Ninth(FedMF):
-    name: ClassVar[str] = "ninth"
-    config_class: ClassVar[type[Config]] = NinthConfig
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "ALGORITHMS", dict(ALGORITHMS))
+from .conftest import Ninth
 
 
 def test_a_registered_algorithm_is_found_by_name() -> None:
